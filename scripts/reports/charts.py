@@ -259,27 +259,19 @@ def deep(path: Path) -> None:
 
 
 def families(path: Path) -> None:
-    """Draw log densities of models of times, levels and counts beside usual packages."""
-    means = {
-        key: (np.mean([r["density"] for r in some]), some[0]["set"])
-        for key, some in grouped(lines("kinds.jsonl"), ("set", "model")).items()
-        if all(r.get("density") is not None for r in some) and not kinds.is_tuned(key[1])
-    }
-    names = list(dict.fromkeys(name for name, _ in means))
-    with chart(path) as axes:
-        for ours, colour, mark in ((True, BLUE, "o"), (False, ORANGE, "s")):
-            x, y = [], []
-            for at, name in enumerate(names):
-                group = {model: value for (s, model), (value, _) in means.items() if s == name}
-                best = max(group.values())
-                own = [v for m, v in group.items() if m.startswith("GP") == ours]
-                x.append(max(own) - best)
-                y.append(at + (0.1 if ours else -0.1))
-            axes.plot(x, y, mark, color=colour, label="qpruntime" if ours else "best other package")
-        axes.set_yticks(range(len(names)), names)
+    """Draw log densities of models of times, levels, counts and positive numbers beside R."""
+    sets = kinds.by_set()
+    with chart(path, (7.2, 6.4)) as axes:
+        for k, (side, mark) in enumerate(zip(kinds.SIDES, "oDs^", strict=True)):
+            tops = [kinds.leaders(models).get(side) for models in sets.values()]
+            x = [np.nan if top is None else -top["gap"] for top in tops]
+            at = np.arange(len(x)) + 0.15 * (k - 1.5)
+            axes.plot(x, at, mark, color=_CYCLE[k], label=side, markersize=4)
+        axes.set_yticks(range(len(sets)), list(sets))
+        axes.invert_yaxis()
         axes.axvline(0.0, color="black", linewidth=0.8)
         axes.set_xlabel("mean log density of held-out rows, minus that of the best model")
-        axes.legend(loc="lower left")
+        axes.figure.legend(fontsize=8, loc="outside upper center", ncols=4)
 
 
 def integrals(path: Path) -> None:

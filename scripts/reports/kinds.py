@@ -1,9 +1,23 @@
 """Tables of kinds of y beside usual models, of classes and of survival times, as studies keep."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from scripts.records import lines
-from scripts.reports.tables import Cell, Record, Table, across, average, beside, grouped, of, table
+from scripts.reports.tables import (
+    Cell,
+    Record,
+    Table,
+    across,
+    average,
+    beside,
+    count,
+    grouped,
+    of,
+    table,
+)
 
 
 def _known(name: str) -> Cell:
@@ -51,55 +65,87 @@ classes = Table(
 )
 
 
-def is_tuned(model: str) -> bool:
-    """Decide whether a model of ours was changed after its default had been seen."""
-    return any(word in model for word in ("kernel", "priors", "hurdle")) and model[:2] == "GP"
+def side(model: str) -> str:
+    """Return whose model it is: "default", "other kernel", "R" or "other package"."""
+    first = model.split()[0]
+    if first[:2] == "GP":
+        tuned = "priors" in model or "hurdle" in model
+        return "other kernel" if tuned else "default"
+    return "R" if first in ("survival", "ordinal", "mgcv") else "other package"
 
 
-def _best(some: list[Record]) -> Record | None:
-    """Means of the model with the highest mean log density, if there is one."""
-    means = [
-        {
-            "model": model,
-            "density": float(np.mean([r["density"] for r in own])),
-            "cell": _known("density")(own) + f" ({_known('concordance')(own)})".replace(" ()", ""),
+SIDES = ("default", "other kernel", "R", "other package")
+_KINDS = ("times", "levels", "counts", "positive")
+
+
+def by_set() -> dict[str, dict[str, Record]]:
+    """Return means over folds of every model by set, and the gap to the highest log density."""
+    means: dict[str, dict[str, Record]] = {}
+    for (name, model), some in grouped(lines("kinds.jsonl"), ("set", "model")).items():
+        known = [key for key in ("density", "concordance", "cpu") if key in some[0]]
+        own = {key: float(np.mean([r[key] for r in some])) for key in known}
+        kind = name.split("(")[1][:-1]
+        means.setdefault(name, {})[model] = {
+            **{"set": name, "kind": kind, "model": model, "rows": some[0]["rows"]},
+            **own,
         }
-        for (model,), own in grouped(some, ("model",)).items()
-        if own[0].get("density") is not None
-    ]
-    return max(means, key=lambda r: r["density"]) if means else None
+    for models in means.values():
+        top = max(r["density"] for r in models.values() if "density" in r)
+        for r in models.values():
+            if "density" in r:
+                r["gap"] = top - r["density"]
+    place = {name: _KINDS.index(next(iter(own.values()))["kind"]) for name, own in means.items()}
+    return {name: means[name] for name in sorted(means, key=lambda name: place[name])}
+
+
+def leaders(models: dict[str, Record]) -> dict[str, Record]:
+    """Return the model with the highest log density of each side that has one."""
+    found: dict[str, Record] = {}
+    for r in models.values():
+        own = found.get(side(r["model"]))
+        if "density" in r and (own is None or r["density"] > own["density"]):
+            found[side(r["model"])] = r
+    return found
 
 
 def best() -> str:
-    """Return the best log density of defaults, other kernels and packages by set."""
+    """Return the best log density of defaults, other kernels, R and other packages by set."""
     rows = []
-    for (name,), kept in grouped(lines("kinds.jsonl"), ("set",)).items():
-        models = (
-            _best([r for r in kept if r["model"][:2] == "GP" and not is_tuned(r["model"])]),
-            _best([r for r in kept if is_tuned(r["model"])]),
-            _best([r for r in kept if r["model"][:2] != "GP"]),
-        )
-        cells = ["" if model is None else model["cell"] for model in models]
-        package = "" if models[2] is None else models[2]["model"]
-        rows.append([name, str(kept[0]["rows"]), *cells, package])
-    head = ["set", "rows", "default", "other kernel", "best package", "which package"]
+    for name, models in by_set().items():
+        top = leaders(models)
+        cells = [_known("density")([top[s]]) if s in top else "" for s in SIDES]
+        names = [top[s]["model"] if s in top else "" for s in SIDES[2:]]
+        rows.append([name, str(next(iter(models.values()))["rows"]), *cells, *names])
+    head = ["set", "rows", *SIDES, "which of R", "which other package"]
     return table(head, rows)
 
 
-_LINE = "linear + Matérn"
-_MODELS = ("default", _LINE, f"{_LINE}, priors", "lifelines WeibullAFTFitter")
+def _over_sets(name: str, form: str, way: Callable[[list[float]], Any] = np.mean) -> Cell:
+    """Mean, or what `way` makes, of the records that have a field."""
+
+    def cell(some: list[Record]) -> str:
+        known = [r[name] for r in some if name in r]
+        return f"{way(known):{form}}" if known else ""
+
+    return cell
 
 
-def kernels() -> str:
-    """Log densities of survival times by set and kernel, concordances in brackets; their means."""
-    found: list[Record] = []
-    for some in grouped(lines("survival_kernels.jsonl"), ("set",)).values():
-        if {r["model"] for r in some} >= set(_MODELS):
-            found += some
-    found += [{**r, "set": "mean", "rows": ""} for r in found]
-    columns = {"set": "{set}", "rows": "{rows}"}
-    columns |= across("model", _MODELS, beside("density", "concordance"))
-    return Table("", columns, ("set",))(found).replace("|  |", "| |")
+#: Means over sets by model; the gap to the best log density has a median and a largest value.
+models = Table(
+    lambda: [r for models in by_set().values() for r in models.values()],
+    {
+        "y": "{kind}",
+        "model": "{model}",
+        "sets": count,
+        "below the best": _over_sets("gap", ".3f", np.median),
+        "at most": _over_sets("gap", ".3f", max),
+        "concordance": _over_sets("concordance", ".3f"),
+        "CPU s": _over_sets("cpu", ".2f"),
+    },
+    group=("kind", "model"),
+    order=lambda key: (_KINDS.index(key[0]), SIDES.index(side(key[1]))),
+    right=2,
+)
 
 
 #: What the page shows: one cut of every set.

