@@ -101,7 +101,7 @@ def with_mean(
     option : estimator, "auto" or None
         "auto" compares boosting and no boosting by kernels that are learnt from 500 rows. It takes
         boosting if the log densities of at most 5000 rows, each left out with its group, gain by
-        more than their standard error, and then trains once. None trains without an estimator, and
+        more than two standard errors, and then trains once. None trains without an estimator, and
         says if boosting predicts rows that are left out better.
     processes : sequence of Data
         Their prior mean is the one without an estimator.
@@ -211,7 +211,7 @@ def _judged(
             if error.__cause__ is not None:  # a user's own exception
                 raise
             return None
-    accepted = gains_significantly(gain)
+    accepted = gains_significantly(gain, CONFIDENT_ERRORS)
     _LOG.info(
         "qpruntime: prior mean by boosting%s: %+.4f log density a row left out, of %d; the process "
         "beside it gains %+.4f",
