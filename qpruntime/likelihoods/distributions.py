@@ -107,9 +107,9 @@ class NegativeBinomialResponse(SciPyResponse):
 
         r, events = self.dispersion, np.floor(np.minimum(y, _FAR)) + 1.0
         count = np.maximum(events, 1.0)
-        out = np.empty(np.broadcast_shapes(count.shape, self.share.shape))
-        low = np.broadcast_to(self.share < 0.5, out.shape)
+        count, share, other = np.broadcast_arrays(count, self.share, self.rate / (r + self.rate))
+        out, low = np.empty(count.shape), share < 0.5
         by_low, by_high = (betaincc, betainc) if upper else (betainc, betaincc)
-        by_low(r, count, self.share, out=out, where=low)
-        by_high(count, r, self.rate / (r + self.rate), out=out, where=~low)
+        out[low] = by_low(r, count[low], share[low])
+        out[~low] = by_high(count[~low], r, other[~low])
         return np.where(events >= 1.0, out, float(upper))
