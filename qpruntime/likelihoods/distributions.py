@@ -13,6 +13,9 @@ __all__ = ["NegativeBinomialResponse", "SciPyResponse"]
 
 # Counts beyond this have the tails of this one.
 _FAR = 1e300
+# One less a probability below this has 13 digits. SciPy's `betaincc` has more, and takes ten times
+# as long as `betainc`.
+_NEARLY_ALL = 0.999
 
 
 class SciPyResponse:
@@ -102,14 +105,20 @@ class NegativeBinomialResponse(SciPyResponse):
         return self._tail(y, True)
 
     def _tail(self, y: ArrayLike, upper: bool) -> Array:
-        """Return incomplete beta functions of the smaller of two shares that sum to 1."""
-        from scipy.special import betainc, betaincc  # takes longer to import than all likelihoods
+        """Return incomplete beta functions of the smaller of two shares that sum to 1.
+
+        The larger share has lost digits to rounding, and serves only far out in the other tail.
+        """
+        from scipy.special import betainc  # takes longer to import than all likelihoods
 
         r, events = self.dispersion, np.floor(np.minimum(y, _FAR)) + 1.0
-        count = np.maximum(events, 1.0)
-        count, share, other = np.broadcast_arrays(count, self.share, self.rate / (r + self.rate))
-        out, low = np.empty(count.shape), share < 0.5
-        by_low, by_high = (betaincc, betainc) if upper else (betainc, betaincc)
-        out[low] = by_low(r, count[low], share[low])
-        out[~low] = by_high(count[~low], r, other[~low])
-        return np.where(events >= 1.0, out, float(upper))
+        count, share, other = np.broadcast_arrays(
+            np.maximum(events, 1.0), self.share, self.rate / (r + self.rate)
+        )
+        below = share < 0.5  # where P(Y <= y) is the one that takes the smaller share
+        p = betainc(np.where(below, r, count), np.where(below, count, r), np.minimum(share, other))
+        far = (below == upper) & (p > _NEARLY_ALL)
+        p = np.where(below == upper, 1.0 - p, p)
+        first, second, larger = (r, count, share) if not upper else (count, r, other)
+        p[far] = betainc(*(np.broadcast_to(a, p.shape)[far] for a in (first, second, larger)))
+        return np.where(events >= 1.0, p, float(upper))
