@@ -11,10 +11,10 @@ from qpruntime._typing import Array
 
 __all__ = ["NegativeBinomialResponse", "SciPyResponse"]
 
-# Counts beyond this have the tails of this one.
+# The tails of larger counts are those of this one.
 _FAR = 1e300
-# One less a probability below this has 13 digits. SciPy's `betaincc` has more, and takes ten times
-# as long as `betainc`.
+# The difference of 1 and a probability has 13 digits up to this one. `betaincc` has more, and takes
+# ten times as long as `betainc`.
 _NEARLY_ALL = 0.999
 
 
