@@ -67,7 +67,7 @@ def expect(function: OfLatent, mean: Array, std: Array) -> Array:
         out[rows] = total[rows] / weight[rows]
         if halving:
             change = np.abs(out[rows] - before[rows])
-            # What lies beyond the nodes is about as large as `ends`, and no step is finer than it.
+            # The integral beyond the nodes is about as large as `ends`: finer steps do not find it.
             least = np.maximum(_CLOSE * np.abs(out[rows]), ends[rows])
             rows = rows[(change > least) & np.isfinite(out[rows])]
             if not rows.size:
