@@ -25,6 +25,7 @@ from qpruntime.forecasting.pairs import Numbers, PairBlock
 __all__ = ["Damped", "DampedBlock"]
 
 #: The prior of log(length) is normal around this share of the span, with standard deviation 1.
+#: Around 0.1, the CRPS of 13 held-out series was 3 % larger (geometric mean).
 _SHARE, _LENGTH = 0.25, 1.0
 #: Bounds of log(length) around that centre: beyond them the trend is a walk or a line.
 _FAR = 3.0

@@ -24,7 +24,8 @@ from qpruntime._pointers import (
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import log1p_less, log_peak
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution, compiled
+from qpruntime.likelihoods.base import Likelihood, Powers, compiled
+from qpruntime.likelihoods.distributions import SciPyResponse
 from qpruntime.likelihoods.responses import shares
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 
@@ -143,12 +144,10 @@ def _middle(y: float, theta: Array, k: int) -> float:
     return math.log(y) - math.log1p(-y) if k == 0 else math.nan
 
 
-def _given(f: Array, theta: Array) -> ResponseDistribution:
-    from scipy import stats  # takes longer to import than all likelihoods
-
+def _given(f: Array, theta: Array) -> SciPyResponse:
     small = np.exp(-np.abs(f))
     less, more = np.maximum(theta[0] * small / (1.0 + small), _LEAST), theta[0] / (1.0 + small)
-    return stats.beta(np.where(f > 0.0, more, less), np.where(f > 0.0, less, more))
+    return SciPyResponse("beta", np.where(f > 0.0, more, less), np.where(f > 0.0, less, more))
 
 
 likelihood = Likelihood(

@@ -30,7 +30,8 @@ from qpruntime.likelihoods._series_kernels import (
     bent_moments,
     log_peak,
 )
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.distributions import SciPyResponse
 
 __all__ = ["MOST_TRIALS", "likelihood"]
 
@@ -114,11 +115,9 @@ def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, f
     return bent_expected(sign * mean, std, sign, a, 1.0 / inverse, peak)
 
 
-def _given(f: Array, theta: Array, trials: Array | float = 1.0) -> ResponseDistribution:
+def _given(f: Array, theta: Array, trials: Array | float = 1.0) -> SciPyResponse:
     """SciPy's distribution of one trial, or of so many."""
-    from scipy import stats  # takes longer to import than all likelihoods
-
-    return stats.binom(trials, 0.5 * (1.0 + np.tanh(0.5 * f)))
+    return SciPyResponse("binom", trials, 0.5 * (1.0 + np.tanh(0.5 * f)))
 
 
 likelihood = Likelihood(

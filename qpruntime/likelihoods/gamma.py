@@ -21,7 +21,8 @@ from qpruntime._pointers import (
 )
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, log_peak
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.distributions import SciPyResponse
 from qpruntime.likelihoods.responses import positive
 
 __all__ = ["likelihood"]
@@ -60,10 +61,8 @@ def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float)
     return bent_frame(mu, sigma, shape(y, theta), power)
 
 
-def _given(f: Array, theta: Array) -> ResponseDistribution:
-    from scipy import stats  # takes longer to import than all likelihoods
-
-    return stats.gamma(theta[0], scale=np.exp(np.minimum(f, 700.0)) / theta[0])
+def _given(f: Array, theta: Array) -> SciPyResponse:
+    return SciPyResponse("gamma", theta[0], scale=np.exp(np.minimum(f, 700.0)) / theta[0])
 
 
 likelihood = Likelihood(

@@ -18,7 +18,8 @@ from qpruntime._pointers import (
 )
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
-from qpruntime.likelihoods.base import Likelihood, ParameterRange, Powers, ResponseDistribution
+from qpruntime.likelihoods.base import Likelihood, ParameterRange, Powers
+from qpruntime.likelihoods.distributions import SciPyResponse
 from qpruntime.likelihoods.responses import reals
 
 __all__ = ["likelihood"]
@@ -76,10 +77,8 @@ def _reach(variance: Array, tail: Array, theta: Array) -> Array:
     return np.asarray(-np.sqrt(variance + theta[0] ** 2)[:, None] * ndtri(tail))
 
 
-def _given(f: Array, theta: Array) -> ResponseDistribution:
-    from scipy import stats  # takes longer to import than all likelihoods
-
-    return stats.norm(f, theta[0])
+def _given(f: Array, theta: Array) -> SciPyResponse:
+    return SciPyResponse("norm", f, theta[0])
 
 
 likelihood = Likelihood(

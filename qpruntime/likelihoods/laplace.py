@@ -12,7 +12,8 @@ from qpruntime._numba import kernel
 from qpruntime._pointers import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer
 from qpruntime._special import erfcx, log_ndtr, probit_series
 from qpruntime._typing import Array, Floats
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.distributions import SciPyResponse
 from qpruntime.likelihoods.responses import reals
 
 __all__ = ["likelihood"]
@@ -97,10 +98,8 @@ def _kink(y: float, theta: Array, k: int) -> float:
     return y if k == 0 else math.nan
 
 
-def _given(f: Array, theta: Array) -> ResponseDistribution:
-    from scipy import stats  # takes longer to import than all likelihoods
-
-    return stats.laplace(f, theta[0])
+def _given(f: Array, theta: Array) -> SciPyResponse:
+    return SciPyResponse("laplace", f, theta[0])
 
 
 likelihood = Likelihood(

@@ -28,7 +28,8 @@ from qpruntime.likelihoods._series_kernels import (
     bent_moments,
     log_peak,
 )
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.distributions import NegativeBinomialResponse
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 
 __all__ = ["likelihood"]
@@ -88,10 +89,8 @@ def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, f
     return bent_expected(sign * (mean - theta[1]), std, sign, a, 1.0 / inverse, peak)
 
 
-def _given(f: Array, theta: Array) -> ResponseDistribution:
-    from scipy import stats  # takes longer to import than all likelihoods
-
-    return stats.nbinom(theta[0], theta[0] / (theta[0] + np.exp(np.minimum(f, 700.0))))
+def _given(f: Array, theta: Array) -> NegativeBinomialResponse:
+    return NegativeBinomialResponse(np.exp(np.minimum(f, 700.0)), theta[0])
 
 
 likelihood = Likelihood(

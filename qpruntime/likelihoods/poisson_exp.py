@@ -32,9 +32,9 @@ from qpruntime.likelihoods.base import (
     Powers,
     Rate,
     RateLink,
-    ResponseDistribution,
     normal_rule,
 )
+from qpruntime.likelihoods.distributions import SciPyResponse
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 
 __all__ = ["likelihood"]
@@ -147,10 +147,8 @@ def _beyond(mean: Array, variance: Array, i: int) -> PointError:
     )
 
 
-def _given(f: Array, theta: Array) -> ResponseDistribution:
-    from scipy import stats  # takes longer to import than all likelihoods
-
-    return stats.poisson(np.exp(np.minimum(f, 700.0)))
+def _given(f: Array, theta: Array) -> SciPyResponse:
+    return SciPyResponse("poisson", np.exp(np.minimum(f, 700.0)))
 
 
 likelihood = Likelihood(

@@ -35,9 +35,9 @@ from qpruntime.likelihoods.base import (
     Rate,
     RateLink,
     Reduction,
-    ResponseDistribution,
     normal_rule,
 )
+from qpruntime.likelihoods.distributions import SciPyResponse
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 from qpruntime.table_format.metadata import Axis
 
@@ -392,10 +392,8 @@ class Square(RateLink):
         return SquareRate(mean, np.sqrt(variance))
 
 
-def _given(f: Array, theta: Array) -> ResponseDistribution:
-    from scipy import stats  # takes longer to import than all likelihoods
-
-    return stats.poisson(f * f)
+def _given(f: Array, theta: Array) -> SciPyResponse:
+    return SciPyResponse("poisson", f * f)
 
 
 likelihood = Likelihood(

@@ -25,7 +25,8 @@ from qpruntime._pointers import (
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import expm1_less
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution
+from qpruntime.likelihoods.base import Likelihood, Powers
+from qpruntime.likelihoods.distributions import SciPyResponse
 from qpruntime.likelihoods.responses import reals
 from qpruntime.quadrature.adaptive_kernels import location_rule
 
@@ -240,10 +241,8 @@ def _reach(variance: Array, tail: Array, theta: Array) -> Array:
     return out
 
 
-def _given(f: Array, theta: Array) -> ResponseDistribution:
-    from scipy import stats  # takes longer to import than all likelihoods
-
-    return stats.t(theta[0], f, theta[1])
+def _given(f: Array, theta: Array) -> SciPyResponse:
+    return SciPyResponse("t", theta[0], f, theta[1])
 
 
 likelihood = Likelihood(

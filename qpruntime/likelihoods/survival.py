@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers, ResponseDistribution, compiled
+from qpruntime.likelihoods.base import Likelihood, Powers, compiled
+from qpruntime.likelihoods.distributions import SciPyResponse
 from qpruntime.likelihoods.gaussian import tilted
 from qpruntime.likelihoods.ordinal import ends_top, log_between, noisy_between
 from qpruntime.likelihoods.responses import spans
@@ -85,12 +86,9 @@ def time_likelihood(name: str, family: int, distribution: str) -> Likelihood:
     ) -> Floats:
         return rule_of(family, mu, sigma, y, theta, power)
 
-    def given(f: Array, theta: Array) -> ResponseDistribution:
-        from scipy import stats  # takes longer to import than all likelihoods
-
+    def given(f: Array, theta: Array) -> SciPyResponse:
         scale = np.exp(np.clip(f, -700.0, 700.0))
-        family_of_scale = getattr(stats, distribution)
-        return cast("ResponseDistribution", family_of_scale(1.0 / theta[0], scale=scale))
+        return SciPyResponse(distribution, 1.0 / theta[0], scale=scale)
 
     return Likelihood(
         name=name,
@@ -477,10 +475,8 @@ def _raised_moments(
     return one_peak_moments(log_within, mu, sigma, y, theta, power, top, 0.0, theta[0])
 
 
-def _given(f: Array, theta: Array) -> ResponseDistribution:
-    from scipy import stats  # takes longer to import than all likelihoods
-
-    return stats.lognorm(theta[0], scale=np.exp(np.clip(f, -700.0, 700.0)))
+def _given(f: Array, theta: Array) -> SciPyResponse:
+    return SciPyResponse("lognorm", theta[0], scale=np.exp(np.clip(f, -700.0, 700.0)))
 
 
 log_normal_likelihood = Likelihood(

@@ -21,6 +21,7 @@ from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import log_sum, mixed, one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.base import Likelihood, Powers, compiled
+from qpruntime.likelihoods.distributions import NegativeBinomialResponse
 from qpruntime.likelihoods.negative_binomial import dispersed_shape
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
@@ -89,32 +90,30 @@ class _Inflated:
     """Distribution of the count given f, with the methods of SciPy's that are asked for."""
 
     def __init__(self, f: Array, theta: Array) -> None:
-        from scipy import stats  # takes longer to import than all likelihoods
-
-        (dispersion, self.zeros), rate = theta[:2], np.exp(np.minimum(f, 700.0))
-        self.own = stats.nbinom(dispersion, dispersion / (dispersion + rate))
+        dispersion, self.zeros = theta[:2]
+        self.counts = NegativeBinomialResponse(np.exp(np.minimum(f, 700.0)), dispersion)
 
     def cdf(self, y: ArrayLike) -> Array:
-        below = (1.0 - self.zeros) * self.own.cdf(y)
+        below = (1.0 - self.zeros) * self.counts.cdf(y)
         return np.asarray(below + self.zeros * (np.asarray(y) >= 0.0))
 
     def sf(self, y: ArrayLike) -> Array:
-        above = (1.0 - self.zeros) * self.own.sf(y)
+        above = (1.0 - self.zeros) * self.counts.sf(y)
         return np.asarray(above + self.zeros * (np.asarray(y) < 0.0))
 
     def mean(self) -> Array:
-        return np.asarray((1.0 - self.zeros) * self.own.mean())
+        return np.asarray((1.0 - self.zeros) * self.counts.mean())
 
     def var(self) -> Array:
-        within = self.own.var() + self.zeros * self.own.mean() ** 2
+        within = self.counts.var() + self.zeros * self.counts.mean() ** 2
         return np.asarray((1.0 - self.zeros) * within)
 
     def ppf(self, q: float) -> Array:
-        quantile: Array = self.own.ppf(max(0.0, q - self.zeros) / (1.0 - self.zeros))
+        quantile: Array = self.counts.ppf(max(0.0, q - self.zeros) / (1.0 - self.zeros))
         return np.maximum(quantile, 0.0)
 
     def rvs(self, size: tuple[int, ...], random_state: np.random.Generator) -> Array:
-        sample = self.own.rvs(size=size, random_state=random_state)
+        sample = self.counts.rvs(size=size, random_state=random_state)
         return np.where(random_state.uniform(size=size) < self.zeros, 0.0, sample)
 
 
@@ -229,17 +228,15 @@ class _Hurdle:
     """Distribution of the count given f, with the methods of SciPy's that are asked for."""
 
     def __init__(self, f: Array, theta: Array) -> None:
-        from scipy import stats  # takes longer to import than all likelihoods
-
         (dispersion, self.zeros), rate = theta[:2], np.exp(np.clip(f, -700.0, 700.0))
-        self.own = stats.nbinom(dispersion, dispersion / (dispersion + rate))
+        self.counts = NegativeBinomialResponse(rate, dispersion)
         # P(0) of those not truncated, and the rest of it.
         none = dispersion * np.log1p(rate / dispersion)
         self.none, self.seen = np.exp(-none), -np.expm1(-none)
         self.rate, self.dispersion = rate, dispersion
 
     def sf(self, y: ArrayLike) -> Array:
-        beyond = np.minimum(self.own.sf(np.maximum(y, 0.0)) / self.seen, 1.0)
+        beyond = np.minimum(self.counts.sf(np.maximum(y, 0.0)) / self.seen, 1.0)
         return np.where(np.asarray(y) < 0.0, 1.0, (1.0 - self.zeros) * beyond)
 
     def cdf(self, y: ArrayLike) -> Array:
@@ -262,7 +259,7 @@ class _Hurdle:
 
     def _positive(self, beyond: Array) -> Array:
         """Return the least positive count that at most this share of them exceeds."""
-        quantile: Array = self.own.isf(np.minimum(beyond, 1.0) * self.seen)
+        quantile: Array = self.counts.isf(np.minimum(beyond, 1.0) * self.seen)
         return np.maximum(quantile, 1.0)
 
 

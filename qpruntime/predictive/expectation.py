@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from qpruntime._typing import Array
 from qpruntime.likelihoods import Likelihood
@@ -45,6 +46,7 @@ def expect(function: OfLatent, mean: Array, std: Array) -> Array:
     step = np.full(mean.size, _STEP)
     count = np.ceil(reach / step).astype(int)
     total, weight = np.zeros(mean.size), np.zeros(mean.size)
+    ends = np.zeros(mean.size)
     for halving in range(_HALVINGS):
         nodes = int(count[rows].max(initial=0))
         k = np.arange(-nodes, nodes + 1) if halving == 0 else np.arange(-nodes, nodes) + 0.5
@@ -55,12 +57,19 @@ def expect(function: OfLatent, mean: Array, std: Array) -> Array:
             z = step[batch, None] * k
             w = np.exp(-0.5 * z * z) * (np.abs(k) <= count[batch, None])
             values = function(batch, mean[batch, None] + std[batch, None] * z)
-            total[batch] += (w * np.where(w > 0.0, values, 0.0)).sum(axis=1)
+            terms = w * np.where(w > 0.0, values, 0.0)
+            total[batch] += terms.sum(axis=1)
             weight[batch] += w.sum(axis=1)
+            if halving == 0:
+                first = nodes - count[batch]
+                edge_terms = np.abs(terms[np.arange(batch.size), [first, -1 - first]])
+                ends[batch] = edge_terms.max(axis=0) / (reach[batch] * np.sqrt(2.0 * np.pi))
         out[rows] = total[rows] / weight[rows]
         if halving:
             change = np.abs(out[rows] - before[rows])
-            rows = rows[(change > _CLOSE * np.abs(out[rows])) & np.isfinite(out[rows])]
+            # The integral beyond the nodes is about as large as `ends`: finer steps do not find it.
+            least = np.maximum(_CLOSE * np.abs(out[rows]), ends[rows])
+            rows = rows[(change > least) & np.isfinite(out[rows])]
             if not rows.size:
                 break
             step[rows] *= 0.5
@@ -118,24 +127,48 @@ def component(
 ) -> Component:
     """Return the distribution of an observation for f ~ N(mean, variance), as mixtures take it.
 
-    Quantiles given any f that is possible enclose those of the mixture.
+    Quantiles of numbers given any f that is possible enclose those of the mixture.
     """
 
     def tail(rows: NDArray[np.intp], y: Array, upper: bool) -> Array:
         row_trials = None if trials is None else trials[rows]
         return cdf(likelihood, mean[rows], variance[rows], y, upper, row_trials)
 
-    f = mean[:, None] + np.sqrt(variance)[:, None] * np.linspace(-_REACH, _REACH, 37)
+    if discrete(likelihood):
+        return Component(tail, *_count_brackets(likelihood, mean, variance, q, trials))
+    f = _latent(mean, variance, _REACH)
     low, high = np.empty((mean.size, q.size)), np.empty((mean.size, q.size))
     with np.errstate(all="ignore"):
         for k, level in enumerate(q):
             ends = np.asarray(_given(likelihood, f, trials).ppf(level), dtype=float)
             low[:, k], high[:, k] = ends.min(axis=1), ends.max(axis=1)
-    if discrete(likelihood):
-        low = np.minimum(low, _LARGEST_COUNT) - 1.0
-        high = np.minimum(np.where(np.isnan(high), _LARGEST_COUNT, high), _LARGEST_COUNT)
-        high = np.maximum(high, low + 1.0)
     return Component(tail, low, high)
+
+
+def _latent(mean: Array, variance: Array, reach: float) -> Array:
+    """Return latent values up to so many standard deviations away, shape (T, 37)."""
+    return mean[:, None] + np.sqrt(variance)[:, None] * np.linspace(-reach, reach, 37)
+
+
+def _count_brackets(
+    likelihood: Likelihood, mean: Array, variance: Array, q: Array, trials: Array | None
+) -> tuple[Array, Array]:
+    """Return brackets (T, Q) of quantiles of counts, the same for all levels.
+
+    Latent values f in a set have all but e of the probability. If P(Y <= y | f) < q - e for all of
+    them, then P(Y <= y) < q; if it is at least q + e <= 1, then P(Y <= y) >= (1 - e) (q + e) >= q.
+    """
+    ends = []
+    with np.errstate(all="ignore"):
+        for level, sign in ((q.min(), -1.0), (q.max(), 1.0)):
+            outside = 0.5 * min(level, 1.0 - level)
+            f = _latent(mean, variance, min(-float(ndtri(0.5 * outside)), _REACH))
+            ends.append(_given(likelihood, f, trials).ppf(level + sign * outside))
+    low, high = ends[0].min(axis=1), ends[1].max(axis=1)
+    low = np.minimum(low, _LARGEST_COUNT) - 1.0
+    high = np.minimum(np.where(np.isnan(high), _LARGEST_COUNT, high), _LARGEST_COUNT)
+    high = np.maximum(high, low + 1.0)
+    return np.repeat(low[:, None], q.size, axis=1), np.repeat(high[:, None], q.size, axis=1)
 
 
 def kind_of(likelihood: Likelihood) -> tuple[bool, Transform | None]:
