@@ -73,7 +73,7 @@ def _in_order(rows: list[Record]) -> list[Record]:
 
 def large() -> str:
     """Return losses with all rows of large tables of classes."""
-    shown, found = ["default", *LARGE, "boosting", "catboost", "linear"], []
+    shown, found = [*OURS, *LARGE, "boosting", "catboost", "linear"], []
     for row in (row for row in kept() if row["rows"] > _LARGE_ROWS):
         cells = [
             f"{at['loss']:.4f} ({at['calibration']:.3f}, {at['cpu']:.0f})" if at else ""
