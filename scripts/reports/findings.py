@@ -36,8 +36,8 @@ def boosting() -> str:
             f"(median; from {time.min():.1f} to {time.max():.0f} times).",
             '**`prior_mean="auto"` removes most large losses.** With boosting as the prior mean '
             f"the worst ratio falls from {ratio.max():.2f} to {mean.max():.2f}, and {worse} "
-            f"a higher loss than the default. A fit takes {np.median(more):.2f} times the default's "
-            f"CPU time (median; from {min(more):.2f} to {max(more):.2f}).",
+            f"a higher loss than the default. A fit takes {np.median(more):.2f} times the CPU time "
+            f"of the default (median; from {min(more):.2f} to {max(more):.2f}).",
         )
     )
 
