@@ -29,8 +29,9 @@ class SciPyResponse:
     name : str
         Name in `scipy.stats`.
     *parameters : array_like
-        Parameters in SciPy's order.
-    scale : array_like
+        Shapes and location in SciPy's order; they broadcast.
+    scale : array_like, optional
+        Scale in the units of y, 1 by default.
     """
 
     def __init__(self, name: str, *parameters: ArrayLike, scale: ArrayLike | None = None) -> None:
@@ -78,7 +79,7 @@ class SciPyResponse:
 
 
 class NegativeBinomialResponse(SciPyResponse):
-    """Negative binomial counts of these means and this dispersion.
+    """Negative binomial counts with means `rate` and variances rate + rate^2/dispersion.
 
     Both tails have all digits. SciPy's have not, because r/(r + rate) rounds to 1 for low rates.
     """

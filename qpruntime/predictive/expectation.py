@@ -155,8 +155,9 @@ def _count_brackets(
 ) -> tuple[Array, Array]:
     """Return brackets (T, Q) of quantiles of counts, the same for all levels.
 
-    Latent values f in a set have all but e of the probability. If P(Y <= y | f) < q - e for all of
-    them, then P(Y <= y) < q; if it is at least q + e <= 1, then P(Y <= y) >= (1 - e) (q + e) >= q.
+    A set of latent values f has probability 1 - e. If P(Y <= y | f) < q - e for all f in it, then
+    P(Y <= y) < q. If P(Y <= y | f) >= q + e for all of them, and q + e <= 1, then
+    P(Y <= y) >= (1 - e) (q + e) >= q.
     """
     ends = []
     with np.errstate(all="ignore"):

@@ -173,7 +173,7 @@ def forecast_losses() -> str:
     return _listed(
         (
             f"The CRPS is more than a tenth above the best model's on {len(clear)} of {len(lost)} "
-            f"series (ratio, best model): {', '.join(clear)}. The reasons were not investigated.",
+            f"series (ratio, best model): {', '.join(clear)}.",
         )
     )
 
