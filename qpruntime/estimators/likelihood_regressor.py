@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,6 +54,9 @@ NODES = 64
 class LikelihoodRegressor(GPEstimator):
     """Base of regressors whose likelihood has parameters to learn; observations are as fitted."""
 
+    #: True if the default kernel has a linear part.
+    _has_linear_part: ClassVar[bool] = False
+
     kernel_: Kernel
     posterior_: Posterior
     optimum_: Optimum | None
@@ -82,7 +85,9 @@ class LikelihoodRegressor(GPEstimator):
         `begin` are mean and spread of the latent function, if they are known; `shift` is added to
         it, by rows.
         """
-        settings = settings_to_fit(self)
+        # One column is a series, whose engines take Markov kernels.
+        linear = self._has_linear_part and points.width > 1
+        settings = replace(settings_to_fit(self), linear=linear)
         choice(self.method, "method", ("qp", "ep"))
         centre, unit, prior = 0.0, 1.0, None
         scaled = (

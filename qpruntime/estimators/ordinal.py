@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,8 +48,8 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     Parameters
     ----------
     kernel : scikit-learn kernel, "auto" or None
-        By default a constant plus Matérn 5/2, in units of each feature's spread, as for
-        `GPClassifier`.
+        By default a constant, a nearly linear part and Matérn 5/2, in units of each feature's
+        standard deviation, with priors; of one feature the kernel of `GPClassifier`.
     levels : sequence, optional
         The levels from the lowest to the highest. By default the order that the column y declares:
         all categories of an ordered pandas categorical or a polars Enum, seen or not, and the seen
@@ -116,6 +116,8 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     levels: Sequence[Any] | None = None
     method: Literal["qp", "ep"] = "qp"
     hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
+
+    _has_linear_part: ClassVar[bool] = True
 
     def fit(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,8 +44,8 @@ class GPSurvival(LikelihoodRegressor):
     Parameters
     ----------
     kernel : scikit-learn kernel, "auto" or None
-        By default a constant plus Matérn 5/2, in units of each feature's spread, as for
-        `GPClassifier`.
+        By default a constant, a nearly linear part and Matérn 5/2, in units of each feature's
+        standard deviation, with priors; of one feature the kernel of `GPClassifier`.
     likelihood : {"weibull", "log-logistic", "log-normal"}
         Distribution of T given f, perhaps with a starting value of the scale, "weibull(scale=1)".
         Hazards are proportional under "weibull". To choose one, compare
@@ -109,6 +109,8 @@ class GPSurvival(LikelihoodRegressor):
     parameter_bounds: Mapping[str, Bounds] | None = None
     method: Literal["qp", "ep"] = "qp"
     hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
+
+    _has_linear_part: ClassVar[bool] = True
 
     def fit(
         self,

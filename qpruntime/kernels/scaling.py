@@ -24,6 +24,8 @@ __all__ = ["Units", "spreads"]
 _TAILS = 0.01
 # The range of a uniform variable is so many standard deviations.
 _UNIFORM = math.sqrt(12.0)
+# Smallest standard deviation in units of that of a uniform variable of the same range.
+_LEAST_DEVIATION = 0.5
 # One row is left out only if it is at most this share of the rows.
 _MOST = 0.125
 # Numbers that differ by less than this share of themselves are constant but for rounding.
@@ -44,9 +46,15 @@ class Units:
     levels: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, X: Array, weights: Array | None = None, levels: Sequence[int] = ()) -> Units:
-        """Measure X (N, d), some of whose columns are levels; a row of weight 2 is two rows."""
-        centre, spread = spreads(X, weights)
+    def of(
+        cls,
+        X: Array,
+        weights: Array | None = None,
+        levels: Sequence[int] = (),
+        deviations: bool = False,
+    ) -> Units:
+        """Measure X (N, d), some of whose columns are levels, as `spreads` does."""
+        centre, spread = spreads(X, weights, deviations)
         for k in levels:
             several = 1 < len(np.unique(X[:, k])) < max(len(X), 3)
             centre[k], spread[k] = 0.0, float(several)
@@ -96,7 +104,9 @@ class Units:
             lengths, kept = np.full(self.spread.size, np.inf), self.spread > 0.0
             lengths[kept] = self.spread[kept] * parameters["length_scale"]
             units = np.where(kept, self.spread, np.inf)
-            bounds = np.outer(units, parameters["length_scale_bounds"])
+            bounds = parameters["length_scale_bounds"]
+            if not isinstance(bounds, str):
+                bounds = np.outer(units, bounds)
             parameters |= {"length_scale": lengths, "length_scale_bounds": bounds}
         for name, value in parameters.items():
             if isinstance(value, Kernel):
@@ -113,11 +123,15 @@ class Units:
         return type(kernel)(**arguments)
 
 
-def spreads(X: Array, weights: Array | None = None) -> tuple[Array, Array]:
+def spreads(
+    X: Array, weights: Array | None = None, deviations: bool = False
+) -> tuple[Array, Array]:
     """Return the middle and spread of every column, each of shape (d,).
 
     The spread is the range without its tails, over sqrt(12). Standard deviations serve alike but
-    for sparse columns, counts and pixels, which they blow up.
+    for sparse columns, counts and pixels, which they blow up. With `deviations` the spread is the
+    standard deviation of values that are moved into this range, or half of the other if that is
+    more: a rare level then counts for more, which a linear effect takes.
 
     Parameters
     ----------
@@ -126,13 +140,13 @@ def spreads(X: Array, weights: Array | None = None) -> tuple[Array, Array]:
         A row of weight 2 is two rows.
     """
     mass = np.ones(len(X)) if weights is None else weights
-    middles_and_spreads = [_middle_and_spread(column, mass) for column in X.T]
+    middles_and_spreads = [_middle_and_spread(column, mass, deviations) for column in X.T]
     return np.array([f[0] for f in middles_and_spreads]), np.array(
         [f[1] for f in middles_and_spreads]
     )
 
 
-def _middle_and_spread(column: Array, mass: Array) -> tuple[float, float]:
+def _middle_and_spread(column: Array, mass: Array, deviation: bool) -> tuple[float, float]:
     order = np.argsort(column, kind="stable")
     sorted_, mass = column[order], mass[order]
     below = np.cumsum(mass)
@@ -146,5 +160,10 @@ def _middle_and_spread(column: Array, mass: Array) -> tuple[float, float]:
         last = min(int(np.searchsorted(below, total - tail)), len(offsets) - 1)
         low, high = float(offsets[first]), float(offsets[last])
         if high - low > _ROUNDING * max(abs(sorted_[first]), abs(sorted_[last])):
-            return middle, (high - low) / _UNIFORM
+            spread = (high - low) / _UNIFORM
+            if not deviation:
+                return middle, spread
+            clipped = np.clip(offsets, low, high)
+            square = np.average((clipped - np.average(clipped, weights=mass)) ** 2, weights=mass)
+            return middle, max(math.sqrt(square), _LEAST_DEVIATION * spread)
     return middle, 0.0

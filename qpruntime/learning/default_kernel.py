@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Matern
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern, Sum
 
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
@@ -118,6 +118,12 @@ def _items(spread: Array | None, alone: bool) -> tuple[Kernel, int]:
 _LENGTHS = (1.0, 1.0 / 4.0, 1.0 / 16.0, 1.0 / 64.0)
 _LENGTH_BOUNDS = (1e-3, 1e3)
 _VARIANCE_BOUNDS = (1e-6, 1e8)
+# With a linear part: prior medians of the variances of the linear and the curved part, in units of
+# the squared scale; standard deviations of their logarithms, and of that of the length-scale; the
+# length-scale of the linear part, in units of the other's prior median.
+_LINEAR, _LINEAR_DEVIATION, _LINEAR_BOUNDS = 0.1, 1.0, (1e-6, 1e6)
+_CURVED, _CURVED_DEVIATION, _LENGTH_DEVIATION = 0.1, 2.0, 0.5
+_LINEAR_LENGTH = 10.0
 # The lower bound is a level that hardly differs from the others, the upper one a level without any
 # similarity to them.
 _DISSIMILARITY_BOUNDS = (1e-6, 1e2)
@@ -178,7 +184,13 @@ def given_start(
     return Start(kernel, priors_of(priors, kernel, learnt))
 
 
-def default_start(units: Units, scale: float = 1.0, smooth: bool = False, nu: float = 2.5) -> Start:
+def default_start(
+    units: Units,
+    scale: float = 1.0,
+    smooth: bool = False,
+    nu: float = 2.5,
+    linear: bool = False,
+) -> Start:
     """Return the kernel of ``kernel=None`` for scaled features.
 
     Parameters
@@ -191,6 +203,9 @@ def default_start(units: Units, scale: float = 1.0, smooth: bool = False, nu: fl
         A squared exponential in place of Matérn 5/2.
     nu : float
         Of another Matérn kernel.
+    linear : bool
+        Add a nearly linear part, with narrower priors. Features then share a length-scale, and the
+        units are standard deviations.
     """
     numbers, levels = units.numbers_and_levels
     length, variance = math.sqrt(max(len(numbers), 1)), scale**2
@@ -200,6 +215,11 @@ def default_start(units: Units, scale: float = 1.0, smooth: bool = False, nu: fl
         Belief(length, _LENGTH_BOUNDS[0] * length, _LENGTH_BOUNDS[1] * length, 1.0),
     )
     offset = Belief(variance, low, high, variance, 4.0)
+    if linear:
+        beliefs = (
+            Belief(_CURVED * variance, low, high, _CURVED * variance, _CURVED_DEVIATION),
+            beliefs[1]._replace(deviation=_LENGTH_DEVIATION),
+        )
     if levels:
         unlike = Belief(1.0 / len(levels), *_DISSIMILARITY_BOUNDS, 1.0)
         kernel, prior = table_kernel(
@@ -207,22 +227,45 @@ def default_start(units: Units, scale: float = 1.0, smooth: bool = False, nu: fl
         )
     else:
         kernel, prior = default_kernel(*beliefs, offset, smooth=smooth, nu=nu)
+    if linear:
+        if numbers:
+            columns = numbers if levels else None
+            kernel, prior = _with_linear_part(kernel, prior, columns, variance, length)
+        return Start(kernel, prior)
     shifts = [np.eye(kernel.n_dims)[-1] * math.log(share) for share in _LENGTHS]
     thetas = tuple(kernel.theta + shift for shift in shifts)
     return Start(kernel, prior, thetas, by_feature=units.count if units.count > 1 else 0)
 
 
-def automatic_start(units: Units, scale: float = 1.0) -> Start:
-    """Return the kernels of ``kernel="auto"``: that of None, and a squared exponential.
+def _with_linear_part(
+    kernel: Kernel, prior: LogNormal, columns: Sequence[int] | None, variance: float, length: float
+) -> tuple[Kernel, LogNormal]:
+    """Return the kernel with a part that is linear to about a hundredth, and its prior.
 
-    Neither has a linear part: the evidence nearly always takes one, and predictions are as often
-    worse as better.
+    The part is a squared exponential whose length-scale is ten times that of the curved part's
+    prior. Unlike a product of features it has no origin, and all engines have it.
     """
-    return replace(default_start(units, scale), others=(default_start(units, scale, smooth=True),))
+    size = _LINEAR_LENGTH**2 * _LINEAR * variance
+    wide: Kernel = RBF(_LINEAR_LENGTH * length, "fixed")
+    if columns is not None:
+        wide = On(wide, list(columns))
+    bounds = tuple(size * bound for bound in _LINEAR_BOUNDS)
+    part = ConstantKernel(size, bounds) * wide
+    mean = np.insert(prior.mean, 1, math.log(size))
+    deviation = np.insert(prior.deviation, 1, _LINEAR_DEVIATION)
+    return kernel.k1 + part + kernel.k2, LogNormal(mean, deviation)
+
+
+def automatic_start(units: Units, scale: float = 1.0, linear: bool = False) -> Start:
+    """Return the kernels of ``kernel="auto"``: that of None, and a squared exponential."""
+    starts = [default_start(units, scale, smooth, linear=linear) for smooth in (False, True)]
+    return replace(starts[0], others=(starts[1],))
 
 
 def learns_nothing(kernel: Kernel, Z: Array) -> str:
     """Say so if the fitted default kernel tells no rows apart, or relates none; "" if it does."""
+    if isinstance(kernel.k1, Sum):
+        return ""  # a linear part tells rows apart
     shape = degenerate(kernel.k2, Z)
     if shape is None:
         return ""

@@ -64,7 +64,9 @@ def fit_processes(
         return _trained(processes, [begin] * len(processes), settings, rng), None
     ranks = screen_ranks(processes, settings, latent_scale) if few else None
     if ranks is None:
-        view = InputView.fitted(inputs, first.weights, rng, False, len(inputs))
+        view = InputView.fitted(
+            inputs, first.weights, rng, False, len(inputs), deviations=settings.linear
+        )
     else:
         view = ranks.view
     screened = screen_features(processes, view, settings, latent_scale) if few else None
@@ -80,7 +82,7 @@ def fit_processes(
             f'solver="markov" takes X of one column, got {inputs.width}: leave out constant columns'
         )
     start = default_start if settings.kernel is None else automatic_start
-    begin = start(units, latent_scale)
+    begin = start(units, latent_scale, linear=settings.linear)
     thetas = ranks.thetas if ranks is not None and screened is None else ()
     begins = [replace(begin, thetas=(end,)) for end in thetas]
     if theta is not None:

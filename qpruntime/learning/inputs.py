@@ -131,10 +131,11 @@ class InputView:
         rng: np.random.Generator,
         ranks: bool,
         most: int = SAMPLE,
+        deviations: bool = False,
     ) -> InputView:
         """Fit the transform and the units to all rows, or to a sample of more than `most` rows.
 
-        Rows that are read in parts are always sampled.
+        Rows that are read in parts are always sampled; `deviations` is that of `Units.of`.
         """
         points, mass = inputs.rows, weights
         if inputs.stored or len(inputs) > most:
@@ -142,9 +143,9 @@ class InputView:
             points, mass = inputs.at(rows), None if weights is None else weights[rows]
         assert isinstance(points, np.ndarray)
         if not ranks:
-            return cls(inputs, None, Units.of(points, mass, inputs.levels))
+            return cls(inputs, None, Units.of(points, mass, inputs.levels, deviations))
         warp = Warp.of(points, mass, inputs.levels)
-        return cls(inputs, warp, Units.of(warp(points), mass, inputs.levels))
+        return cls(inputs, warp, Units.of(warp(points), mass, inputs.levels, deviations))
 
     @cached_property
     def features(self) -> Inputs:

@@ -236,9 +236,13 @@ def _trials(
     for shape in _SHAPES_TRIED:
         if shape.ranks not in views:
             weights = processes[0].weights
-            views[shape.ranks] = InputView.fitted(inputs, weights, context.rng, shape.ranks)
+            views[shape.ranks] = InputView.fitted(
+                inputs, weights, context.rng, shape.ranks, deviations=context.settings.linear
+            )
         view = views[shape.ranks]
-        starts[shape] = default_start(view.units, latent_scale, nu=shape.nu)
+        starts[shape] = default_start(
+            view.units, latent_scale, nu=shape.nu, linear=context.settings.linear
+        )
         scaled = view.points(stage_inputs)
         trials[shape] = [
             Trial(

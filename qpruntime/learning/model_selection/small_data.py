@@ -56,7 +56,8 @@ def screen_ranks(
     first = processes[0]
     rng = np.random.default_rng(0)
     plain, ranks = (
-        InputView.fitted(first.inputs, first.weights, rng, by_rank) for by_rank in (False, True)
+        InputView.fitted(first.inputs, first.weights, rng, by_rank, deviations=settings.linear)
+        for by_rank in (False, True)
     )
     if not _is_nonlinear_in_ranks(first.X, ranks.features.X):
         return None
@@ -65,7 +66,7 @@ def screen_ranks(
     rows = np.arange(n) if concave else np.sort(rng.permutation(n)[:_MAX_RANKED_ROWS])
     densities_by_view, stages, thetas = [], [], []
     for view in (plain, ranks):
-        start = default_start(view.units, latent_scale)
+        start = default_start(view.units, latent_scale, linear=settings.linear)
         class_densities, class_thetas = [], []
         for data in processes[:_MAX_RANKED_CLASSES]:
             class_data = subset_data(data, view.scaled.X[rows], rows)
@@ -141,7 +142,7 @@ def screen_features(
 
     def score(units_kept: Units, label: str, price: float) -> float:
         """Return the log evidence of these features less their price."""
-        start, total = default_start(units_kept, latent_scale), -price
+        start, total = default_start(units_kept, latent_scale, linear=settings.linear), -price
         for data in processes[:_MAX_SCREENED_CLASSES]:
             class_data = subset_data(data, units_kept.scaled(X)[rows], rows)
             with blas_threads(rows.size):
