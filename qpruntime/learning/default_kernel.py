@@ -218,7 +218,7 @@ def default_start(
     if linear:
         beliefs = (
             Belief(_CURVED * variance, low, high, _CURVED * variance, _CURVED_DEVIATION),
-            beliefs[1]._replace(deviation=_LENGTH_DEVIATION),
+            beliefs[1]._replace(median=length, deviation=_LENGTH_DEVIATION),
         )
     if levels:
         unlike = Belief(1.0 / len(levels), *_DISSIMILARITY_BOUNDS, 1.0)

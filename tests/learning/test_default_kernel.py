@@ -5,15 +5,18 @@ import warnings
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
+from sklearn.base import clone
 from sklearn.datasets import make_classification, make_moons
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Product
 from sklearn.metrics import log_loss
 
 from qpruntime import (
     ConvergenceWarning,
     GPClassifier,
+    GPOrdinal,
     GPPoissonRegressor,
     GPRobustRegressor,
+    GPSurvival,
     InputError,
     Search,
     infer,
@@ -332,3 +335,90 @@ def test_auto_refines_the_shape_it_took():
 def test_other_words_are_refused(kernel):
     with pytest.raises(InputError, match="kernel must be None, 'auto' or one of sklearn"):
         GPClassifier(kernel).fit(X, LABELS)
+
+
+# --- Linear part of ordered levels and times
+
+
+def test_the_linear_part_is_linear_and_has_the_prior_of_slopes():
+    """Functions of the part differ from lines by hundredths, and have slopes of variance .1/d."""
+    d, scale = 3, 2.0
+    units = Units(np.zeros(d), np.ones(d))
+    start = default_start(units, scale, linear=True)
+    part = start.kernel.k1.k2
+    assert isinstance(part, Product)
+    assert start.by_feature == 0
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((400, d))
+    weights, vectors = np.linalg.eigh(part(Z))
+    f = vectors * np.sqrt(np.maximum(weights, 0.0)) @ rng.standard_normal((400, 200))
+    design = np.column_stack([np.ones(400), Z])
+    coefficients = np.linalg.lstsq(design, f, rcond=None)[0]
+    bent = (f - design @ coefficients).std(axis=0) / f.std(axis=0)
+    assert np.median(bent) < 0.15
+    # Exactly, the variance of a derivative of the part is variance / length-scale**2.
+    slope = part.k1.constant_value / part.k2.length_scale**2
+    assert slope == pytest.approx(0.1 * scale**2 / d, rel=1e-9)
+    assert coefficients[1:].var() == pytest.approx(slope, rel=0.15)
+    priors = dict(zip(start.kernel.theta, start.log_prior.deviation, strict=True))
+    assert list(priors.values()) == [4.0, 1.0, 2.0, 0.5]
+    np.testing.assert_allclose(start.kernel.theta, start.log_prior.mean)
+
+
+def ordered(n=90, seed=1):
+    """Features of very different units, one of them rare, and levels that rise along a line."""
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.normal(5e3, 1e2, n), rng.random(n) < 0.15, rng.normal(0, 1e-3, n)])
+    f = (X[:, 0] - 5e3) / 1e2 + 2.0 * X[:, 1]
+    return X, f, rng
+
+
+@pytest.mark.parametrize("model", [GPOrdinal(), GPSurvival()])
+def test_the_linear_part_takes_features_of_any_units(model):
+    X, f, rng = ordered()
+    observed = np.exp(f + 0.3 * rng.normal(size=90))
+    y = np.digitize(observed, [0.5, 2.0]) if isinstance(model, GPOrdinal) else observed
+    models = [
+        clone(model).fit(features, y) for features in (X, X * [1e3, 1.0, 1.0] + [1e6, 0.0, 0.0])
+    ]
+    new = X[:20] + np.array([0.0, 0.0, 1e-4])
+    latents = [
+        np.concatenate(each.latent(points))
+        for each, points in zip(models, (new, new * [1e3, 1, 1] + [1e6, 0, 0]), strict=True)
+    ]
+    np.testing.assert_allclose(*latents, atol=1e-5)
+    kernel = models[0].kernel_
+    K = kernel(X)  # in units of the features
+    deviations = np.maximum(X.std(axis=0), 0.0)
+    scaled = kernel.k1.k2.k2.length_scale / (10.0 * np.sqrt(3.0))
+    # Tails of a hundredth on either side are moved into the range that is left.
+    np.testing.assert_allclose(scaled, deviations, rtol=0.1)
+    assert np.linalg.eigvalsh(K)[0] > -1e-6 * K.max()
+
+
+def test_a_line_of_levels_goes_on_beyond_the_rows():
+    """A Matérn kernel alone returns to the mean; a proportional-odds model goes on."""
+    X, f, rng = ordered(200)
+    y = np.digitize(f + 0.7 * rng.normal(size=200), [-1.0, 0.0, 1.0])
+    beyond = np.array([[5.45e3, 0.0, 0.0], [4.55e3, 0.0, 0.0]])
+    line = GPOrdinal().fit(X, y)
+    matern = GPOrdinal(ConstantKernel() + ConstantKernel() * Matern([1e2, 0.5, 1e-3])).fit(X, y)
+    p = line.predict_proba(beyond)
+    assert p[0, 3] > 0.97
+    assert p[1, 0] > 0.97
+    assert matern.predict_proba(beyond)[0, 3] < p[0, 3]
+
+
+def test_standard_deviations_of_columns():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=1000), rng.random(1000) < 0.3, rng.random(1000) < 1e-2])
+    X[0, 0] = 1e6  # an outlier does not set the unit
+    X[:, 2] = 0.0
+    X[0, 2] = 1.0  # one row of its kind
+    _, spread = spreads(X, None, True)
+    inner = np.clip(X[:, 0], *np.sort(X[:, 0])[[10, -11]])
+    assert spread[0] == pytest.approx(inner.std(), rel=1e-2)
+    assert spread[1] == pytest.approx(X[:, 1].std(), rel=1e-12)
+    assert spread[2] == pytest.approx(0.5 / np.sqrt(12.0), rel=1e-12)
+    doubled = spreads(np.repeat(X, 2, axis=0), None, True)[1]
+    np.testing.assert_allclose(spreads(X, np.full(1000, 2.0), True)[1], doubled, rtol=1e-9)
