@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -148,11 +147,7 @@ class LikelihoodRegressor(GPEstimator):
         draft.converged_ = fit.posterior.converged and settled
         return commit(self, draft)
 
-    def _learnt(
-        self, likelihood: Likelihood, units: Mapping[str, float]
-    ) -> dict[str, tuple[float, float]]:
-        """Return the bounds of the likelihood's learnt parameters."""
-        return learnt_between(self, likelihood, units)
+    _learnt = learnt_between
 
     def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
         learnt, units = likelihood, self._likelihood_units_

@@ -239,7 +239,7 @@ def _contract(node: Node, X: Array, M: Array, K: Array | None) -> list[float]:
     if isinstance(node, Multiplied):
         return _product(node, X, M, K)
     if isinstance(node, Seen):
-        return _contract(node.inner, node.of(X), M, K)
+        return _contract(node.inner, node.kernel.of(X), M, K)
     if node.parts.levels:
         return [*contracted(node.kernel, X, X, M * (node.kernel(X) if K is None else K))]
     if node.parts.constant:

@@ -7,9 +7,9 @@ White noise is no state: it widens observations.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -325,5 +325,4 @@ class StateSpace:
         return slopes
 
 
-def _kron(parts: list[Array]) -> Array:
-    return reduce(lambda left, right: np.asarray(np.kron(left, right)), parts)
+_kron: Callable[[list[Array]], Array] = partial(reduce, np.kron)

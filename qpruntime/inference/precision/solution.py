@@ -34,7 +34,6 @@ __all__ = [
     "MOST_CORRECTED_ROWS",
     "PrecisionSolution",
     "Slope",
-    "evidence_slopes",
     "left_out_groups",
     "slope_of",
 ]
@@ -303,9 +302,43 @@ class PrecisionSolution(Solution):
         covariance = right.T @ self.solved.covariances(right)
         return A @ self.latent()[0] + offset, 0.5 * (covariance + covariance.T)
 
-    def gradient(self, change: ArrayLike | None) -> Array | float:
-        """Return the slope of the log evidence for a change of the precision."""
-        return evidence_slopes(self.solved, change)
+    def gradient(self, change: MatrixLike | Sequence[MatrixLike] | None) -> Array | float:
+        """Return the slope for one change of Q, or the slopes for a sequence of changes.
+
+        Raises
+        ------
+        InputError
+            If there is no change, or a change has another shape or entries that Q does not have.
+        """
+        if change is None:
+            raise InputError(
+                "evidence_gradient takes dK here: a change of the precision Q, sparse (K, K), or a "
+                "sequence of them"
+            )
+        several = isinstance(change, Sequence)
+        changes = (
+            [as_precision(dQ) for dQ in change]
+            if isinstance(change, Sequence)
+            else [as_precision(change)]
+        )
+        pattern = self.solved.prior.pattern
+        slope = slope_of(self.solved)
+        indptr, indices = pattern.of_q
+        before = sparse.csr_array(
+            (prior_entries(self.solved.prior), indices, indptr), shape=(pattern.k,) * 2
+        )
+        known = sparse.csr_array((np.ones(indices.size), indices, indptr), shape=before.shape)
+        slopes = []
+        for dQ in changes:
+            if dQ.shape != before.shape:
+                raise InputError(f"a change of Q has its shape {before.shape}, got {dQ.shape}")
+            if known.multiply(dQ).nnz != np.count_nonzero(dQ.data):
+                raise InputError(
+                    "a change of Q has entries that Q has not: store them in Q, as zeros where "
+                    "they are zero"
+                )
+            slopes.append(0.5 * (float(before.multiply(dQ).sum()) - slope.against(dQ)))
+        return np.array(slopes) if several else slopes[0]
 
     def observed(self) -> Observed:
         """Return data and prior covariance of the sites."""
@@ -402,44 +435,3 @@ def slope_of(solved: PrecisionSolved) -> Slope:
     indptr, indices = solved.prior.pattern.of_q
     shape = (mean.size, mean.size)
     return Slope(sparse.csr_array((data, indices, indptr), shape=shape), mean)
-
-
-def evidence_slopes(
-    solved: PrecisionSolved, change: MatrixLike | Sequence[MatrixLike] | None
-) -> Array | float:
-    """Return the slope for one change of Q, or the slopes for a sequence of changes.
-
-    Raises
-    ------
-    InputError
-        If there is no change, or a change has another shape or entries that Q does not have.
-    """
-    if change is None:
-        raise InputError(
-            "evidence_gradient takes dK here: a change of the precision Q, sparse (K, K), or a "
-            "sequence of them"
-        )
-    several = isinstance(change, Sequence)
-    changes = (
-        [as_precision(dQ) for dQ in change]
-        if isinstance(change, Sequence)
-        else [as_precision(change)]
-    )
-    pattern = solved.prior.pattern
-    slope = slope_of(solved)
-    indptr, indices = pattern.of_q
-    before = sparse.csr_array(
-        (prior_entries(solved.prior), indices, indptr), shape=(pattern.k,) * 2
-    )
-    known = sparse.csr_array((np.ones(indices.size), indices, indptr), shape=before.shape)
-    slopes = []
-    for dQ in changes:
-        if dQ.shape != before.shape:
-            raise InputError(f"a change of Q has its shape {before.shape}, got {dQ.shape}")
-        if known.multiply(dQ).nnz != np.count_nonzero(dQ.data):
-            raise InputError(
-                "a change of Q has entries that Q has not: store them in Q, as zeros where they "
-                "are zero"
-            )
-        slopes.append(0.5 * (float(before.multiply(dQ).sum()) - slope.against(dQ)))
-    return np.array(slopes) if several else slopes[0]

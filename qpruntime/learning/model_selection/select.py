@@ -53,6 +53,7 @@ from qpruntime.learning.model_selection.inducing_growth import (
     NEAREST_ROWS,
     InducingSearch,
     ScoredEngine,
+    left_out_densities,
 )
 from qpruntime.learning.model_selection.kernel_selection import select_kernel
 from qpruntime.learning.progress import Say, expect_selection, stage_reports
@@ -386,7 +387,7 @@ def _loses_to_holdout(
         return False
     best_densities = max(holdout_densities, key=lambda densities: float(np.mean(densities)))
     holdout = context.subsets.order[context.subsets.holdout]
-    all_row_densities = search.densities(posterior, holdout)
+    all_row_densities = left_out_densities(posterior, search.data, holdout)
     context.budget.spend(local_density_cost(holdout.size, NEAREST_ROWS, len(posterior.Z)))
     loss = best_densities - all_row_densities
     return float(np.mean(loss)) > _MIN_REDRAW_LOSS and gains_significantly(loss, CONFIDENT_ERRORS)
