@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime._typing import Array
+from qpruntime.dataframes.lazy_rows import is_lazy, read
 from qpruntime.deep.layers import Batch
-from qpruntime.inference.sparse.data import is_lazy, read, rows_of
+from qpruntime.inference.sparse.data import rows_of
 from qpruntime.kernels.scaling import Units
 
 __all__ = ["BLOCK", "WINDOW", "Feed", "feed_of", "standard_units"]

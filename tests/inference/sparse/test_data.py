@@ -8,7 +8,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF
 
 from qpruntime import ConvergenceWarning, InputError, infer_sparse
-from qpruntime.inference.sparse import data as sparse_data
+from qpruntime.dataframes import lazy_rows
 from qpruntime.inference.sparse import passes, state
 
 N = 1000
@@ -17,7 +17,7 @@ CHUNK = 200
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(sparse_data, "CHUNK", CHUNK)
+    monkeypatch.setattr(lazy_rows, "CHUNK", CHUNK)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_any_number_of_threads_gives_the_same_bits(data):
     for other in found[1:]:
         np.testing.assert_array_equal(other.sites, found[0].sites)
         assert other.log_evidence == found[0].log_evidence
-    ends = [sparse_data.chunk_slice(k, len(y)) for k in (0, sparse_data.chunk_count(len(y)) - 1)]
+    ends = [lazy_rows.chunk_slice(k, len(y)) for k in (0, lazy_rows.chunk_count(len(y)) - 1)]
     assert (ends[0].start, ends[1].stop) == (0, len(y))
 
 
@@ -84,7 +84,7 @@ def test_what_is_kept_between_passes_changes_no_bit(data, monkeypatch):
     for other in found[1:]:
         np.testing.assert_array_equal(other.sites, found[0].sites)
         assert other.log_evidence == found[0].log_evidence
-    chunks = sparse_data.chunk_count(len(data[1]))
+    chunks = lazy_rows.chunk_count(len(data[1]))
     # One for each sweep and one for the evidence at the end, where nothing is kept four.
     assert counts[1] == counts[2] == chunks * (found[0].n_sweeps + 1)
     assert counts[0] > 3 * counts[1] - 6 * chunks

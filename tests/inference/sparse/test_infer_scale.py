@@ -7,8 +7,8 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import InputError, infer_sparse
+from qpruntime.dataframes import lazy_rows
 from qpruntime.execution.executors import Divided, Executor
-from qpruntime.inference.sparse import data
 from tests.inference.sparse.test_infer import KERNEL, SCALED, S, X, Z
 
 RNG = np.random.default_rng(12)
@@ -58,7 +58,7 @@ class Sent(Executor):
 @pytest.mark.slow
 def test_whoever_computes_the_bits_are_the_same(tmp_path, monkeypatch):
     zarr, dask_array = pytest.importorskip("zarr"), pytest.importorskip("dask.array")
-    monkeypatch.setattr(data, "CHUNK", 90)
+    monkeypatch.setattr(lazy_rows, "CHUNK", 90)
     n = 400
     x, s = RNG.standard_normal((n, 2)), RNG.uniform(0.3, 3.0, n)
     y = RNG.poisson((s * (1.5 + np.sin(x[:, 0]))) ** 2).astype(float)
