@@ -108,8 +108,8 @@ def _terms(node: Node, reading: _Reading) -> list[StateSpaceTerm]:
     if isinstance(node, Added):
         return _terms(node.first, reading) + _terms(node.second, reading)
     if isinstance(node, Multiplied):
-        left, right = _terms(node.first, reading), _terms(node.second, reading)
-        return [_times(a, b) for a in left for b in right]
+        first, second = _terms(node.first, reading), _terms(node.second, reading)
+        return [_times(a, b) for a in first for b in second]
     power = raised(node)
     if power is not None and power.exponent in (1, 2, 3):
         base = _terms(power.base, reading)

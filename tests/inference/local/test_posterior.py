@@ -197,7 +197,7 @@ def test_later_rows_join():
     sparse = infer_sparse(X[:30], LABELS[:30], SMOOTH, Z, method="ep", tol=1e-13)
     local = local_of(sparse, X[:30], 9)
     later = pickle.loads(pickle.dumps(local)).extend(X[30:], LABELS[30:])
-    both = later._solution.held
+    both = later._solution.sites_held
     whole = infer_sparse(X, LABELS, SMOOTH, Z, method="ep")
     whole = with_sites(whole, (both.tau, both.nu))
     np.testing.assert_allclose(
