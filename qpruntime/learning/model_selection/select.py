@@ -345,13 +345,12 @@ def refit_inducing(
         context.stages.append(
             Stage(context.subsets.rungs[-1], extra.label, math.nan, context.budget.used)
         )
-        climbed, projector = extra.fitted.kernel, extra.fitted.projector(data)
-        last_candidate = chosen._replace(kernel=climbed, projector=projector)
-        last_scored = chosen.search.run(climbed, projector, scored.m, "", scored)
-        tuned_kernel, tuned_scored = tune_variance(last_candidate, last_scored)
+        last = chosen._replace(kernel=extra.fitted.kernel, projector=extra.fitted.projector(data))
+        last_scored = chosen.search.run(last.kernel, last.projector, scored.m, "", scored)
+        tuned_kernel, tuned_scored = tune_variance(last, last_scored)
         # A kernel learnt from more rows is nearly always better; leave-one-out scores show if not.
         if tuned_scored.score >= scored.score:
-            selected, chosen, kernel, scored = extra, last_candidate, tuned_kernel, tuned_scored
+            selected, chosen, kernel, scored = extra, last, tuned_kernel, tuned_scored
     search, projector = chosen.search, chosen.projector
     if compared_rows is not None:
         inputs = views[selected.shape.ranks].scaled
