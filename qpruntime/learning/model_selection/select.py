@@ -366,12 +366,12 @@ def refit_inducing(
     posterior, nearest = search.final_posterior(scored, projector)
     advise(kernel, trials[selected.shape].data.X)
     fit = Fit(kernel, projector.likelihood, posterior, (selected.fitted.optimum,))
-    loses = _loses_to_holdout(search, posterior, context, candidates_given)
+    loses = _loses_to_holdout(search.data, posterior, context, candidates_given)
     return InducingResult(fit, selected, nearest, loses, scored.score)
 
 
 def _loses_to_holdout(
-    search: InducingSearch,
+    data: Data,
     posterior: SparsePosterior,
     context: SelectionContext,
     candidates: Sequence[Candidate],
@@ -386,7 +386,7 @@ def _loses_to_holdout(
         return False
     best_densities = max(holdout_densities, key=lambda densities: float(np.mean(densities)))
     holdout = context.subsets.order[context.subsets.holdout]
-    all_row_densities = left_out_densities(posterior, search.data, holdout)
+    all_row_densities = left_out_densities(posterior, data, holdout)
     context.budget.spend(local_density_cost(holdout.size, NEAREST_ROWS, len(posterior.Z)))
     loss = best_densities - all_row_densities
     return float(np.mean(loss)) > _MIN_REDRAW_LOSS and gains_significantly(loss, CONFIDENT_ERRORS)
