@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import nbinom, norm, poisson, t
 from sklearn.base import clone
+from sklearn.dummy import DummyRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from qpruntime import GPPoissonRegressor, GPRobustRegressor, InputError
@@ -181,7 +182,7 @@ def test_manners():
             "times RBF or Matern",
         ),
         (GPRobustRegressor(monotone={0: 1}, inducing=5), "inducing=None"),
-        (GPRobustRegressor(monotone={0: 1}, prior_mean="auto"), "prior_mean"),
+        (GPRobustRegressor(monotone={0: 1}, prior_mean=DummyRegressor()), "prior_mean"),
     ],
 )
 def test_what_is_refused(model, said):
