@@ -311,7 +311,7 @@ def given_estimator(option: object) -> BaseEstimator | None:
             'prior_mean must be "auto", None or an estimator of scikit-learn\'s manner, such as '
             f"HistGradientBoostingClassifier(), got {shown(option)}"
         )
-    return option  # type: ignore[return-value]
+    return option
 
 
 def cross_fitted(
