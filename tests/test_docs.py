@@ -180,17 +180,6 @@ def test_blocks_of_all_pages_are_run():
     assert with_code == {*RUN, *ELSEWHERE}
 
 
-def test_defaults(monkeypatch):
-    kernel, chosen, evidence = shown(
-        (TOP / "docs" / "defaults.md").read_text(), "defaults", monkeypatch
-    )
-    assert chosen.text.startswith("dense [(40, 'Matérn 2.5')")
-    assert re.match(
-        r"[\d.]+\*\*2 \+ [\d.]+\*\*2 \* Matern\(length_scale=.*, nu=2.5\)\n", kernel.text
-    )
-    assert -80 * 0.7 < float(evidence.text.split()[-1]) < 0.0
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_are_understood(page, tmp_path, monkeypatch, capsys):
     """Builds are tried dry: what they would do is planned and printed."""

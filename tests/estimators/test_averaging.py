@@ -433,6 +433,10 @@ def test_joint_classes_and_other_parts_refuse():
         GPClassifier(KERNEL, multi_class="joint", hyperparameters="integrate").fit(
             X, np.arange(14) % 3
         )
+    with pytest.raises(InputError, match="inducing=200"):
+        GPClassifier(hyperparameters="integrate").fit(
+            np.arange(2000.0)[:, None], np.arange(2000) % 2
+        )
     for call in (fitted().marginals, fitted().components):
         with pytest.raises(InputError, match='fit with hyperparameters="mode"'):
             call(NEW)
@@ -459,24 +463,6 @@ def test_inducing_points_at_all_rows_are_the_dense_engine():
         clone(sparse).set_params(hyperparameters=Integrate(evidence="corrected")).fit(X, LABELS)
     with pytest.raises(InputError, match="of one set of hyper-parameters"):
         sparse.partial_fit(X, LABELS)
-
-
-@pytest.mark.slow
-def test_many_rows():
-    """Of 2000 rows little is left to integrate, and few nodes do; the default policy refuses."""
-    rng = np.random.default_rng(0)
-    points = rng.uniform(0.0, 5.0, (2000, 2))
-    labels = np.sin(points[:, 0]) + 0.5 * rng.standard_normal(2000) > 0.0
-    mode, model = (
-        GPClassifier(inducing=40, random_state=0, hyperparameters=how).fit(points, labels)
-        for how in ("mode", "integrate")
-    )
-    assert model.integrated_.design == "composite"
-    np.testing.assert_allclose(
-        model.predict_proba(points[:50]), mode.predict_proba(points[:50]), atol=0.03
-    )
-    with pytest.raises(InputError, match="inducing=200"):
-        GPClassifier(hyperparameters="integrate").fit(points, labels)
 
 
 def test_values_survive(tmp_path):

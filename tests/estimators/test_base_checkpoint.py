@@ -1,6 +1,5 @@
 """Fits by inducing points that are cut off, and go on."""
 
-import errno
 import json
 from functools import partial
 
@@ -244,20 +243,6 @@ def test_a_place_to_write_to_may_hold_anything(data, tmp_path):
     path.write_bytes(b"no checkpoint")
     model(path, optimize=Search(max_iter=1)).fit(X, f > 0.0)
     assert not path.exists()
-
-
-def test_a_full_disk_is_warned_of_once(data, tmp_path, monkeypatch):
-    X, f = data
-
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("qpruntime._atomic_file.os.fsync", full)
-    with pytest.warns(ConvergenceWarning, match="no checkpoint: .*; fit goes on") as caught:
-        found = model(tmp_path / "fit.npz", optimize=Search(max_iter=2)).fit(X, f > 0.0)
-    assert found.score(X, f > 0.0) > 0.7
-    assert sum("no checkpoint" in str(one.message) for one in caught) == 1
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_in_the_place_of_the_file_does_not_cost_the_fit(data, tmp_path):

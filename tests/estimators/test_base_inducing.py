@@ -10,7 +10,6 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from qpruntime import (
     GPClassifier,
     GPPoissonRegressor,
-    GPRobustRegressor,
     Inducing,
     InputError,
     Search,
@@ -50,21 +49,6 @@ def test_every_row_an_inducing_point_is_the_dense_posterior(labelled):
         assert np.abs(found[1] - variance).max() < 1e-4
 
 
-def test_a_fit_finds_what_the_dense_one_finds(labelled):
-    X, labels = labelled
-    dense = GPClassifier(KERNEL, method="ep").fit(X, labels)
-    model = GPClassifier(KERNEL, method="ep", inducing=60, random_state=0).fit(X, labels)
-    assert model.inducing_points_.shape == (60, 2)
-    # Evidence of the power 1/2 differs from that of 1, and 60 inputs lose a little of either.
-    found, best = model.log_marginal_likelihood_value_, dense.log_marginal_likelihood_value_
-    assert abs(found - best) < 1.0
-    assert np.abs(model.kernel_.theta - dense.kernel_.theta).max() < 0.2
-    gap = model.predict_proba(X) - dense.predict_proba(X)
-    assert np.abs(gap).mean() < 0.01
-    assert model.optimum_.success
-    assert len(model.optima_) == 2
-
-
 def test_units_of_features_do_not_matter(labelled):
     """The default kernel in other units, with a constant column, given as inputs or as a number."""
     X, labels = labelled
@@ -99,30 +83,6 @@ def test_weights_are_those_of_dense_inference(labelled):
     # Rows of weight 0 are not there, and their z has nothing to say; jitter is 1e-8.
     assert np.abs(model.latent(X)[0] - dense.predict(KERNEL(X), KERNEL.diag(X))[0]).max() < 1e-3
     assert abs(model.log_marginal_likelihood_value_ - dense.log_evidence) < 1e-4
-
-
-def test_classes_counts_and_outliers():
-    X, f, rng = rows(300, 1)
-    few = Search(max_iter=12)
-    options = {"inducing": 40, "optimize": few, "random_state": 0, "method": "ep"}
-    grades = np.digitize(f + 0.5 * rng.standard_normal(300), [-0.7, 0.7])
-    classes = GPClassifier(KERNEL, **options).fit(X, grades)
-    assert len(classes.inducing_points_) == 3
-    assert classes.score(X, grades) > 0.75
-    exposure = rng.uniform(0.5, 4.0, 300)
-    events = rng.poisson(exposure * np.exp(f))
-    counts = GPPoissonRegressor(KERNEL, link="exp", **options).fit(X, events, exposure)
-    dense = GPPoissonRegressor(KERNEL, link="exp", method="ep").fit(X, events, exposure)
-    # Two fits of one model: the log rates differ by less than they are uncertain.
-    mean, variance = dense.latent(X)
-    assert np.mean(np.abs(counts.latent(X)[0] - mean) / np.sqrt(variance)) < 0.5
-    with pytest.raises(InputError, match="exposure"):
-        counts.score(X, events)
-    targets = f + 0.1 * rng.standard_normal(300)
-    targets[::10] += 20.0
-    robust = GPRobustRegressor(KERNEL, **options).fit(X, targets)
-    assert np.median(np.abs(robust.predict(X) - f)) < 0.1
-    assert 0.02 < robust.scale_ < 0.3
 
 
 def test_a_tolerance_says_how_many(labelled, caplog):
@@ -265,13 +225,6 @@ def test_exposures_in_the_square_link_are_fitted_as_dense_ones_are():
     assert abs(found - best) < 0.01
     assert np.abs(model.kernel_.theta - dense.kernel_.theta).max() < 0.1
     np.testing.assert_allclose(model.predict(X), dense.predict(X), rtol=0.05)
-    # All that is learnt at once, on fewer inputs: a fit that predicts as well.
-    X, events, exposure = exposed(300)
-    few = GPPoissonRegressor(KERNEL, inducing=30, **options).fit(X, events, exposure)
-    new, seen, e = exposed(300, 5)
-    whole = GPPoissonRegressor(KERNEL, **options).fit(X, events, exposure)
-    scores = [m.predict_log_pmf(new, seen, e).mean() for m in (few, whole)]
-    assert scores[0] > scores[1] - 0.02
 
 
 def test_a_sample_comes_between_where_rows_are_many(labelled, monkeypatch, capsys):

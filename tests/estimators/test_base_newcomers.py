@@ -1,7 +1,5 @@
 """What a newcomer hands over, and what is said of it: intervals, text, parts, kernels, help."""
 
-import pydoc
-
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -10,14 +8,11 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.utils.estimator_checks import check_fit2d_1sample
 
-import qpruntime
-import tablegen
 from qpruntime import (
     GPClassifier,
     GPPoissonRegressor,
     GPRobustRegressor,
     InputError,
-    Search,
     infer_sparse,
 )
 from qpruntime.inference.markov.infer import infer_series
@@ -66,16 +61,6 @@ def test_corrected_intervals_hold_the_prediction(separable):
     model.set_params(correction=None)
     assert ((low <= p) & (p <= high)).all()
     assert ((low == p) | (p == high)).any()
-
-
-def test_a_frame_is_asked_for_its_names_once():
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(X, columns=["time"])
-    model = GPPoissonRegressor(FIXED).fit(frame, Y)  # warnings are errors
-    found = model.predict_log_pmf(frame, [[0, 1, 2]] * 12)
-    assert found.shape == (12, 3)
-    # One count of each row is the middle one of three, but for rounding.
-    np.testing.assert_allclose(model.predict_log_pmf(frame, 1), found[:, 1], rtol=1e-12)
 
 
 TEXTS = (X.astype(str), X.astype(str).astype(object), X.astype("S8"))
@@ -167,31 +152,3 @@ def test_what_is_no_kernel_is_told_one(given):
     for call in calls:
         with pytest.raises(InputError, match=r"kernel must be .*, for example 1.0 \* RBF\(length"):
             call()
-
-
-def test_parameters_are_printed_by_name(capsys):
-    kernel = ConstantKernel(1.0, "fixed") + 2.0 * RBF([3.0, 4.0])
-    with pytest.warns(qpruntime.ConvergenceWarning, match="not maximised"):
-        GPRobustRegressor(kernel, verbose=1, optimize=Search(max_iter=1)).fit(
-            np.c_[X, X**2], np.sin(X[:, 0])
-        )
-    line = capsys.readouterr().err.splitlines()[0]
-    names = "k2__k1__constant_value=2, k2__k2__length_scale[0]=3, k2__k2__length_scale[1]=4, scale="
-    assert f" at {names}" in line
-
-
-@every_case("model", MODELS)
-def test_help_fits_on_a_screen(model):
-    """NumPy's own type of what it makes arrays of is a union of a thousand characters."""
-    text = pydoc.render_doc(model, renderer=pydoc.plaintext)
-    assert "SupportsArray" not in text
-    assert "_Buffer" not in text
-    assert "inducing: int | str | qpruntime._typing.ArrayLike | " in text
-
-
-def test_listings_have_no_imports_in_them():
-    for package in (qpruntime, tablegen):
-        shown = set(dir(package))
-        assert set(package.__all__) <= shown
-        assert not shown & {"Any", "TYPE_CHECKING", "annotations", "importlib", "_HOME"}
-    assert {"__version__", "likelihoods", "infer"} <= set(dir(qpruntime))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from sklearn.compose import make_column_transformer
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
@@ -149,16 +149,6 @@ def test_default_kernel_learns_levels():
     assert (model.latent(unseen)[1] > model.latent(new)[1]).all()
 
 
-def test_levels_alone():
-    """No number anywhere: no shape, and no series of one column."""
-    frame, y = raw(60)
-    model = GPClassifier().fit(frame[["city"]], y > 0.0)
-    assert model.engine_ == "dense"
-    p = model.predict_proba(pd.DataFrame({"city": ["Rome", "Oslo"]}))[:, 1]
-    assert p[0] > 0.8
-    assert p[1] < 0.3
-
-
 def test_missing_numbers():
     """Rows that lack a number share a level: what they have in common is learnt."""
     rng = np.random.default_rng(0)
@@ -215,17 +205,6 @@ def test_what_levels_are_not_for(model, words):
 def test_arrays_that_are_refused(X, words):
     with pytest.raises(InputError, match=words):
         GPRegressor().fit(X, [1.0, 2.0])
-
-
-def test_many_rows():
-    """Inducing points are at levels, and predict as well as the noise lets them."""
-    frame, y = raw(400, 3)
-    kernel = ConstantKernel(1.0) * On(RBF(1.0), ["size"]) * Categories(["city"], 0.5)
-    frame = frame[["size", "city"]]
-    model = GPRegressor(kernel, method="ep", inducing=30).fit(frame, y)
-    assert set(model.inducing_points_[:, 1]) <= {0.0, 1.0, 2.0}
-    new, truth = raw(100, 4)
-    assert np.mean((model.predict(new[["size", "city"]]) - truth) ** 2) < 0.03
 
 
 @pytest.mark.slow

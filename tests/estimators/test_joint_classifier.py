@@ -25,7 +25,7 @@ from qpruntime.learning.multiclass_solver import JointFamily
 from qpruntime.learning.objective import Objective
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
-from tests.tools.differences import slopes, tight
+from tests.tools.oracle import slopes, tight
 
 KERNEL = ConstantKernel(4.0) * RBF(1.0)
 

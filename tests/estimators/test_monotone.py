@@ -18,7 +18,7 @@ from qpruntime.learning.settings import Data, Slopes
 from qpruntime.projection.projector import Projector
 from tests.tools import oracle
 from tests.tools.cases import every_case
-from tests.tools.differences import slopes, tight
+from tests.tools.oracle import slopes, tight
 
 REFERENCE = json.loads((oracle.REFERENCE / "operators.json").read_text())
 FIXED = ConstantKernel(2.0, "fixed") * RBF([0.9, 1.4], "fixed")

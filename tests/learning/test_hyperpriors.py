@@ -11,7 +11,7 @@ from qpruntime import GPClassifier, GPRegressor, InputError, Search, infer
 from qpruntime.learning.hyperpriors import Priors
 from qpruntime.likelihoods import get
 from tests.tools.cases import every_case
-from tests.tools.differences import slopes
+from tests.tools.oracle import slopes
 
 RNG = np.random.default_rng(0)
 X = np.sort(RNG.uniform(0.0, 5.0, (40, 1)), axis=0)

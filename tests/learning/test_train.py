@@ -29,8 +29,7 @@ from qpruntime.projection.projector import Projector
 from tablegen import build
 from tablegen.console.cli import main
 from tests.tools.cases import every_case
-from tests.tools.differences import slopes
-from tests.tools.oracle import RBFData
+from tests.tools.oracle import RBFData, slopes
 
 FIXED = ConstantKernel(4.0, "fixed") * RBF(1.0, "fixed")
 # The leave-one-out density of the toy still rises with the length-scale where these bounds end.

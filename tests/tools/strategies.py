@@ -143,7 +143,7 @@ JUNK = [
         object(),
         Hostile(),
     ),
-    *(np.ones(3), np.array(0.5), np.array([]), len, float, slice(1), ...),
+    *(Hostile(), np.ones(3), np.array(0.5), np.array([]), len, float, slice(1), ...),
 ]
 
 

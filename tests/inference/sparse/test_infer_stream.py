@@ -51,18 +51,6 @@ def test_it_is_dense_inference_from_the_posterior_there_was(likelihood, scale):
         assert abs(tied.log_evidence - new.log_evidence) < 0.2
 
 
-def test_parts_are_near_the_whole():
-    x, y = data(600)
-    whole = infer_sparse(x, y, KERNEL, Z)
-    parts = infer_sparse(x[:100], y[:100], KERNEL, Z)
-    for first in range(100, 600, 100):
-        parts = parts.extend(x[first : first + 100], y[first : first + 100])
-    # Measured 0.03; earlier sites are not settled again.
-    assert abs(parts.log_evidence - whole.log_evidence) < 0.2
-    (one, width), (two, _) = whole.predict(Z), parts.predict(Z)
-    assert (np.abs(one - two) < 0.5 * np.sqrt(width)).all()
-
-
 def test_odd_parts():
     """One row; equal rows of one class; rows far away; in either way of sites."""
     x, y = data()
