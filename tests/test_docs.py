@@ -32,18 +32,8 @@ ELSEWHERE = {"bring-your-own-likelihood", "deep", "from-other-libraries", "other
 RUN = sorted(p.stem for p in PAGES if "```python\n" in p.read_text() and p.stem not in ELSEWHERE)
 #: Pages that take more than two seconds, which the slow run has.
 LONG = {
-    "adding",
-    "bayesian-optimisation",
-    "case-districts",
-    "case-shops",
-    "classes",
-    "data-frames",
-    "effects",
-    "forecasts",
-    "million-rows",
-    "model-criticism",
-    "monotone",
-    "regression",
+    *("adding", "bayesian-optimisation", "case-districts", "case-shops", "classes", "data-frames"),
+    *("effects", "forecasts", "million-rows", "model-criticism", "monotone", "regression"),
     "survival-times",
 }
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")

@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRegressor, InputError
 from qpruntime.criticism import check_calibration, partial_dependence, permutation_importance
 from qpruntime.kernels import Categories, On
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 pd = pytest.importorskip("pandas")
 
@@ -172,11 +172,9 @@ def test_missing_values_are_places(labels):
 )
 def test_what_is_refused(labels, function, options, words):
     model, new = labels
-    with pytest.raises(InputError, match=words):
-        function(model, new, **options)
+    refuses(words, function, model, new, **options)
 
 
 def test_one_row_cannot_be_permuted(numbers):
     model, frame, y = numbers
-    with pytest.raises(InputError, match="give two at least"):
-        permutation_importance(model, frame[:1], y[:1])
+    refuses("give two at least", permutation_importance, model, frame[:1], y[:1])

@@ -22,7 +22,7 @@ from qpruntime.effects import (
     Walk,
     mesh_over,
 )
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 ROWS = np.arange(40)
 X = np.sin(1.7 * ROWS)
@@ -139,8 +139,7 @@ def test_terms_that_cannot_be_are_refused(terms, data, words):
     if words.startswith("outside"):
         model(*terms).fit(data, LABELS)  # on a line there is a plane around it
         return
-    with pytest.raises(InputError, match=words):
-        model(*terms).fit(data, LABELS)
+    refuses(words, model(*terms).fit, data, LABELS)
 
 
 @every_case(
@@ -157,8 +156,7 @@ def test_terms_that_cannot_be_are_refused(terms, data, words):
     ],
 )
 def test_options_that_cannot_be_are_refused(options, y, words):
-    with pytest.raises(InputError, match=words):
-        EffectsModel([], **options).fit(column(MISSING), y)
+    refuses(words, EffectsModel([], **options).fit, column(MISSING), y)
 
 
 @every_case(
@@ -173,8 +171,7 @@ def test_options_that_cannot_be_are_refused(options, y, words):
     ],
 )
 def test_graphs_that_cannot_be_are_refused(graph, levels, words):
-    with pytest.raises(InputError, match=words):
-        Graph(graph, levels)
+    refuses(words, Graph, graph, levels)
 
 
 def test_graphs_of_all_kinds_are_the_same():
@@ -241,8 +238,7 @@ def test_points_outside_a_mesh():
     ],
 )
 def test_meshes_that_cannot_be_are_refused(nodes, triangles, words):
-    with pytest.raises(InputError, match=words):
-        Mesh(nodes, triangles)
+    refuses(words, Mesh, nodes, triangles)
 
 
 @every_case(
@@ -257,8 +253,7 @@ def test_meshes_that_cannot_be_are_refused(nodes, triangles, words):
     ],
 )
 def test_coasts_that_cannot_be_are_refused(options, words):
-    with pytest.raises(InputError, match=words):
-        mesh_over(np.array([[0.0, 0.0], [1.0, 1.0]]), **options)
+    refuses(words, mesh_over, np.array([[0.0, 0.0], [1.0, 1.0]]), **options)
 
 
 def test_many_counts_of_walks_that_overlap():

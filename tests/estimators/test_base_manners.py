@@ -14,7 +14,7 @@ from qpruntime import (
     InputError,
     Search,
 )
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.contract import check_contract
 
 FIXED = ConstantKernel(1.5, "fixed") * RBF(1.3, "fixed")
@@ -111,8 +111,7 @@ def test_rows_of_weight_0_are_not_learnt_from(model, y, given, objective):
 )
 @every_case("model, y", MODELS)
 def test_weights_that_are_refused(model, y, weights, words):
-    with pytest.raises(ValueError, match=words):
-        model.fit(X, y, sample_weight=weights)
+    refuses(words, model.fit, X, y, error=ValueError, sample_weight=weights)
 
 
 def test_vb_takes_no_weights():

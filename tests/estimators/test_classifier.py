@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import (
 
 from qpruntime import GPClassifier, InputError, Search, TableError, infer
 from tests.tools import oracle
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
 NEW = np.random.default_rng(9).standard_normal((15, 2)) * 2.0
@@ -134,8 +134,7 @@ def test_evidence_is_maximised(toy):
     ],
 )
 def test_refuses_data(x, y, words):
-    with pytest.raises(ValueError, match=words):
-        GPClassifier().fit(x, y)
+    refuses(words, GPClassifier().fit, x, y, error=ValueError)
 
 
 @every_case(
@@ -158,8 +157,7 @@ def test_refuses_before_and_after_fitting(toy):
         with pytest.raises(NotFittedError):
             getattr(model, method)(NEW)
     model.fit(toy.x, toy.y)
-    with pytest.raises(ValueError, match="expecting 2 features"):
-        model.predict([[0.0]])
+    refuses("expecting 2 features", model.predict, [[0.0]], error=ValueError)
     with pytest.warns(
         UserWarning, match="column 1 is missing in 1 rows and was in none of the fit"
     ):
@@ -189,8 +187,7 @@ def test_refuses_several_covariances(kernel, toy):
 )
 def test_refuses_labels_of_several_types(first, second, words, toy):
     labels = np.array([first, second] * 20, dtype=object)[: len(toy.y)]
-    with pytest.raises(InputError, match=words):
-        GPClassifier(FIXED).fit(toy.x, labels)
+    refuses(words, GPClassifier(FIXED).fit, toy.x, labels)
 
 
 def test_separable_data_far_out():
@@ -209,8 +206,6 @@ def test_separable_data_far_out():
 @pytest.mark.parametrize("kernel", [None, ConstantKernel() * RBF([1.0, 1.0])])
 def test_refuses_distances_beyond_double_precision(kernel, toy):
     X = toy.x
-    with pytest.raises(InputError, match=r"squared distances .* StandardScaler"):
-        GPClassifier(kernel).fit(1e200 * X, toy.y)
+    refuses(r"squared distances .* StandardScaler", GPClassifier(kernel).fit, 1e200 * X, toy.y)
     model = GPClassifier(kernel, optimize=False).fit(1e100 * X, toy.y)
-    with pytest.raises(InputError, match=r"squared distances .* beyond 1e\+150"):
-        model.predict(1e200 * X)
+    refuses(r"squared distances .* beyond 1e\+150", model.predict, 1e200 * X)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError, infer
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 K = np.array([[1.0, 0.3, 0.1], [0.3, 1.0, 0.3], [0.1, 0.3, 1.0]])
 Y = np.array([1.0, -1.0, 1.0])
@@ -64,8 +64,7 @@ def test_refuses(change, words):
     given = {"K": K, "y": Y, **change}
     if "K" in change and np.ndim(change["K"]):
         given["y"] = Y[: np.shape(change["K"])[0]]
-    with pytest.raises(InputError, match=words):
-        infer(**given)
+    refuses(words, infer, **given)
 
 
 def test_accepts_rounding():

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from qpruntime import InputError, infer
+from qpruntime import infer
 from tests.tools import oracle
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.oracle import RBFData
 
 
@@ -107,5 +107,4 @@ def test_power_to_zero_is_the_variational_gaussian(toy, name):
     ],
 )
 def test_refuses(toy, options, words):
-    with pytest.raises(InputError, match=words):
-        infer(toy.K, toy.y, **options)
+    refuses(words, infer, toy.K, toy.y, **options)

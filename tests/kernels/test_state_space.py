@@ -14,12 +14,11 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from qpruntime import InputError
 from qpruntime.kernels import Factor, States
 from qpruntime.kernels.state_space import state_space
 from qpruntime.kernels.stationary import MATERN_5_STATES as FIVE
 from qpruntime.kernels.transition_kernels import fill, general_step, laws
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 C = ConstantKernel
 STEPS = [1e-6, 1e-3, 0.04, 0.7, 3.0, 20.0]
@@ -139,6 +138,5 @@ def test_laws_that_are_none():
         ([[0.0, 1.0], [-1.0, -2.0]], [[1.0, 0.3], [0.0, 1.0]], "symmetric"),
         ([[0.0, 1.0], [-1.0, -2.0]], [[1.0, 0.0], [0.0, 9.0]], "negative eigenvalues"),
     ]:
-        with pytest.raises(InputError, match=words):
-            States(F, P)
+        refuses(words, States, F, P)
     assert Factor(oscillator(0.3, 2.0), 2.0).forgets == pytest.approx(0.6, rel=1e-14)

@@ -25,7 +25,7 @@ from qpruntime import (
     infer_sparse,
 )
 from qpruntime.persistence import file as saved
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 2)) * [1.0, 100.0]
@@ -95,8 +95,7 @@ def test_posteriors_too(tmp_path):
         if name in ("dense", "series"):  # the others leave their rows behind, as in pickles
             np.testing.assert_array_equal(copy.loo(), post.loo(), err_msg=name)
         assert copy.summary() == post.summary(), name
-    with pytest.raises(InputError, match="holds a LocalPosterior, not a GPClassifier"):
-        GPClassifier.load(tmp_path / "p")
+    refuses("holds a LocalPosterior, not a GPClassifier", GPClassifier.load, tmp_path / "p")
 
 
 @pytest.fixture(scope="module")
@@ -271,15 +270,13 @@ def test_only_regular_files_are_read(what, tmp_path):
     path = tmp_path / "pipe" if what == "a pipe" else "/dev/zero"
     if what == "a pipe":
         os.mkfifo(path)
-    with pytest.raises(InputError, match="cannot be read: it is no regular file"):
-        qpruntime.load(path)
+    refuses("cannot be read: it is no regular file", qpruntime.load, path)
 
 
 def test_a_file_larger_than_memory_is_refused_unread(tmp_path):
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(1 << 42)
-    with pytest.raises(InputError, match=r"the model of sparse takes .* of memory at least"):
-        qpruntime.load(tmp_path / "sparse")
+    refuses(r"the model of sparse takes .* of memory at least", qpruntime.load, tmp_path / "sparse")
 
 
 class Own(RBF):
@@ -298,14 +295,11 @@ def test_what_cannot_be_saved_is_named_and_nothing_is_left(tmp_path):
         ).fit(X, Y),
     }
     for words, model in refusals.items():
-        with pytest.raises(InputError, match=words):
-            model.save(path)
-    with pytest.raises(InputError, match="estimator or a posterior, got RBF"):
-        saved.save(RBF(), path)
+        refuses(words, model.save, path)
+    refuses("estimator or a posterior, got RBF", saved.save, RBF(), path)
     assert path.read_text() == "before"
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
-    with pytest.raises(InputError, match="cannot be read: No such file"):
-        qpruntime.load(tmp_path / "none")
+    refuses("cannot be read: No such file", qpruntime.load, tmp_path / "none")
     with pytest.raises(InputError, match="cannot be written"):
         infer(K, SIGNS).save(tmp_path / "no" / "folder")
 

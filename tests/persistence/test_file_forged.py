@@ -21,7 +21,7 @@ from qpruntime import (
 )
 from qpruntime._sealed_file import array_from, read_sealed, write_sealed
 from qpruntime.effects import EffectsModel, Fixed, Groups
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 5.0, (24, 2))
@@ -155,5 +155,4 @@ def test_moments_that_are_not_finite_are_refused(tmp_path):
     model = GPRegressor(SMOOTH, optimize=False).fit(X, F)
     model._centre_ = np.inf
     model.save(tmp_path / "model")
-    with pytest.raises(TableError, match="its predictions are not finite"):
-        qpruntime.load(tmp_path / "model")
+    refuses("its predictions are not finite", qpruntime.load, tmp_path / "model", error=TableError)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from scipy.interpolate import RegularGridInterpolator
 
-from qpruntime import InputError, infer, likelihoods, open_table, project
+from qpruntime import infer, likelihoods, open_table, project
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.interpolation import bilinear
 from qpruntime.projection.projector import Projector, project_arrays
 from qpruntime.projection.table import Table
 from qpruntime.table_format.metadata import Axis, Metadata
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 EPS = np.finfo(float).eps
 
@@ -158,5 +158,4 @@ def test_project_and_infer_by_table(small_table, toy):
 def test_refuses_the_table_of_another_likelihood(small_table):
     probit = likelihoods.get("probit")
     other = Likelihood("mine", "labels", probit.split, probit.validate)
-    with pytest.raises(InputError, match=r"is for the likelihood 'probit', not 'mine'"):
-        Projector(other, "qp", small_table)
+    refuses(r"is for the likelihood 'probit', not 'mine'", Projector, other, "qp", small_table)

@@ -234,8 +234,6 @@ class Canary:
                 pass
         if number == 9:
             bytearray(2 * _HEADROOM)
-        if number == 20:
-            time.sleep(600.0)
         return "fine"
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from qpruntime import InputError, infer, infer_precision
-from tests.tools.cases import every_case
+from qpruntime import infer, infer_precision
+from tests.tools.cases import every_case, refuses
 from tests.tools.precision_cases import (
     CASES,
     GROUP,
@@ -86,5 +86,4 @@ def test_qp_has_its_kept_values():
 def test_what_is_refused(change, words):
     A, Q = joined(group(GROUP, 0.4))
     given = {"A": A, "Q": Q, "y": LABELS, "likelihood": "probit", **change}
-    with pytest.raises(InputError, match=words):
-        infer_precision(**given)
+    refuses(words, infer_precision, **given)

@@ -3,12 +3,11 @@
 import pickle
 
 import numpy as np
-import pytest
 from scipy.linalg import solve_triangular
 
-from qpruntime import InputError, infer, infer_sparse
+from qpruntime import infer, infer_sparse
 from tests.inference.sparse.test_infer import KERNEL, Z
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 EXACT = {"method": "qp", "tol": 1e-12}
 
@@ -79,9 +78,7 @@ def test_bad_rows_leave_the_posterior_as_it_was():
         ({"mean": [0.0]}, "mean must be"),
         ({"sites": "shared"}, "sites must be"),
     ):
-        with pytest.raises(InputError, match=words):
-            post.extend(**{"X": x, "y": y, **change})
+        refuses(words, post.extend, **{"X": x, "y": y, **change})
     np.testing.assert_array_equal(post.predict(x), before[0])
     differing = infer_sparse(x, y, KERNEL, Z, mean=x[:, 0])
-    with pytest.raises(InputError, match="prior mean differs"):
-        differing.extend(x, y)
+    refuses("prior mean differs", differing.extend, x, y)
