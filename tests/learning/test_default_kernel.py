@@ -188,14 +188,6 @@ def test_rare_classes_get_their_share():
     assert model.predict_proba(np.full((1, 4), 1e3))[0, 1] < 0.49
 
 
-def test_a_long_series_in_its_own_units_is_learnt():
-    rng = np.random.default_rng(4)
-    t = np.sort(rng.uniform(0.0, 6000.0, 150))
-    labels = np.sin(t / 150.0) + 0.2 * rng.standard_normal(150) > 0.0
-    model = GPClassifier().fit(t[::2, None], labels[::2])
-    assert log_loss(labels[1::2], model.predict_proba(t[1::2, None])) < 0.5
-
-
 def test_start_and_prior_of_the_optimum_are_reported():
     model = GPClassifier().fit(X, LABELS)
     optimum = model.optimum_
@@ -287,17 +279,6 @@ def test_features_that_are_alike_keep_one_length_scale():
     model = GPClassifier().fit(features, labels)
     assert len(model.optima_) == 1
     assert model.optimum_.theta.size == 3
-
-
-def test_features_of_noise_with_a_likelihood_that_learns_too():
-    features, _ = many_features()
-    y = 3.0 * np.sin(features[:, 0]) + 0.3 * np.random.default_rng(8).standard_t(3.0, 150)
-    model = GPRobustRegressor(method="ep").fit(features[:100], y[:100])
-    lengths = model.kernel_.k2.k2.length_scale
-    assert lengths[0] < 0.5 * lengths[1:].min()
-    assert model.optimum_.theta.size == 2 + 20 + 1
-    error = np.abs(model.predict(features[100:]) - y[100:])
-    assert np.median(error) < 0.5
 
 
 @pytest.mark.slow
