@@ -9,15 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qpruntime import (
-    ConvergenceWarning,
-    GPClassifier,
-    GPPoissonRegressor,
-    Search,
-    infer,
-    open_table,
-    project,
-)
+import qpruntime as qp
 
 _PAGE = resource.getpagesize()
 
@@ -36,23 +28,23 @@ def one_fit(number, table):
     labels[:2] = 1.0, -1.0
     kind = number % 7
     if kind == 0:
-        model = GPClassifier(optimize=Search(max_iter=3)).fit(X, labels)
+        model = qp.GPClassifier(optimize=qp.Search(max_iter=3)).fit(X, labels)
         return model.predict_proba(X)
     if kind == 1:
-        model = GPPoissonRegressor(optimize=Search(max_iter=3)).fit(X, rng.poisson(3.0, n))
+        model = qp.GPPoissonRegressor(optimize=qp.Search(max_iter=3)).fit(X, rng.poisson(3.0, n))
         return model.predict_quantiles(X, [0.1, 0.9])
     K = 2.0 * np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(-1))
     if kind == 2:
-        post = infer(K, labels, table=open_table(table, outside="exact"))
+        post = qp.infer(K, labels, table=qp.open_table(table, outside="exact"))
     elif kind == 3:
-        post = infer(K, rng.poisson(4.0, n).astype(float), "poisson", mean=2.0)
+        post = qp.infer(K, rng.poisson(4.0, n).astype(float), "poisson", mean=2.0)
     elif kind == 4:
-        post = infer(K, labels, method="vb")
+        post = qp.infer(K, labels, method="vb")
     elif kind == 5:
-        post = infer(K, labels, "heaviside", order="random", random_state=number)
+        post = qp.infer(K, labels, "heaviside", order="random", random_state=number)
     else:
-        post = infer(K, labels, method="ep", order="parallel")
-        project("probit", rng.standard_normal(200), 1.5, 1)
+        post = qp.infer(K, labels, method="ep", order="parallel")
+        qp.project("probit", rng.standard_normal(200), 1.5, 1)
     post.predict(K[:3], K.diagonal()[:3])
     return post.evidence_gradient(K)
 
@@ -61,7 +53,7 @@ def soak(fits, table, warm_up=300, blocks=10):
     """Return resident bytes and seconds of processor time per fit after each block of fits."""
     memory, pace = [], []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", qp.ConvergenceWarning)
         for number in range(warm_up):
             one_fit(number, table)
         for block in range(blocks):

@@ -58,17 +58,6 @@ def test_importance_is_what_permuted_rows_lose(numbers):
     np.testing.assert_allclose(found.se, [lost.std(ddof=1) / np.sqrt(len(y))], rtol=1e-9)
 
 
-def test_importance_of_what_matters(numbers):
-    model, new, y = numbers
-    found = permutation_importance(model, new, y, random_state=0)
-    worth = dict(zip(found.names, found.loss, strict=True))
-    assert worth["kind"] > worth["noise"]
-    assert worth["size"] > worth["noise"]
-    assert worth["kind"] > 2.0 * found.se[1] > 0.0
-    assert repr(found).startswith("<Importance in nats a row: ")
-    np.testing.assert_allclose(found.by_row.mean(axis=1), found.loss)
-
-
 def test_every_frame_and_arrays_alike(numbers):
     model, new, y = numbers
     pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")

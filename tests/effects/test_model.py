@@ -1,7 +1,5 @@
 """The estimator: beside reference values and dense algebra, saved, cloned, refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Blocks beside dense algebra: precisions, determinants, slopes and priors of every kind."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.integrate import quad

@@ -8,17 +8,11 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.utils.estimator_checks import check_fit2d_1sample
 
-from qpruntime import (
-    GPClassifier,
-    GPPoissonRegressor,
-    GPRobustRegressor,
-    InputError,
-    infer_sparse,
-)
+import qpruntime as qp
 from qpruntime.inference.markov.infer import infer_series
 from tests.tools.cases import every_case, refuses
 
-MODELS = (GPClassifier, GPPoissonRegressor, GPRobustRegressor)
+MODELS = (qp.GPClassifier, qp.GPPoissonRegressor, qp.GPRobustRegressor)
 FIXED = ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")
 X = np.linspace(0.0, 3.0, 12)[:, None]
 Y = (X[:, 0] > 1.4).astype(int)
@@ -31,7 +25,7 @@ def separable():
     inputs = inputs / inputs.std(axis=0)
     kernel = ConstantKernel(2500.0, "fixed") * Matern(10.0, "fixed", nu=2.5)
     fits = {
-        name: GPClassifier(kernel, likelihood=name).fit(inputs[:80], labels[:80])
+        name: qp.GPClassifier(kernel, likelihood=name).fit(inputs[:80], labels[:80])
         for name in ("probit", "logistic")
     }
     return fits, inputs[80:200]
@@ -93,20 +87,20 @@ def test_parts_without_inducing_points(model):
     assert not hasattr(model(), "partial_fit")
     assert hasattr(model(inducing=3), "partial_fit")
     assert callable(model.partial_fit)
-    for kind in (AttributeError, InputError):
+    for kind in (AttributeError, qp.InputError):
         words = rf"needs inducing points: use {model.__name__}\(inducing=200\)"
         refuses(words, model().partial_fit, X, Y, error=kind)
 
 
 def test_classes_of_parts_stay():
-    model = GPClassifier(FIXED, inducing=3, random_state=0, optimize=False)
-    with pytest.raises(InputError, match=r"y has labels \[1\] that are not in classes=\[0\]"):
+    model = qp.GPClassifier(FIXED, inducing=3, random_state=0, optimize=False)
+    with pytest.raises(qp.InputError, match=r"y has labels \[1\] that are not in classes=\[0\]"):
         model.partial_fit(X, Y, classes=[0])
     refuses(r"no rows of \[2\]", model.partial_fit, X, Y, classes=[0, 1, 2])
     model.partial_fit(X, Y, classes=[1, 0])
     before = model.posterior_
     for other in ([0, 1, 2], [0], ["0", "1"]):
-        with pytest.raises(InputError, match=r"are not those of the first part, \[0, 1\]"):
+        with pytest.raises(qp.InputError, match=r"are not those of the first part, \[0, 1\]"):
             model.partial_fit(X, Y, classes=other)
     assert model.posterior_ is before
     model.partial_fit(X, Y, classes=np.array([0.0, 1.0]))
@@ -117,7 +111,7 @@ def test_means_that_only_a_tail_makes():
     counts = np.zeros(60)
     counts[40] = 1e6
     t = np.linspace(0.0, 6.0, 60)[:, None]
-    model = GPPoissonRegressor(200.0 * Matern(0.05, nu=2.5), link="exp", optimize=False)
+    model = qp.GPPoissonRegressor(200.0 * Matern(0.05, nu=2.5), link="exp", optimize=False)
     model.fit(t, counts, exposure=2.0)
     words = r"times the largest observed rate, 5e\+05: .*predict_quantiles.*variance"
     for asked in ({}, {"return_std": False, "exposure": 3.0}, {"return_std": True}):
@@ -125,12 +119,12 @@ def test_means_that_only_a_tail_makes():
             model.predict([[9.0]], **asked)
     # Nothing is said where data are, nor of an exposure that is large.
     model.predict(t[30:35], exposure=1e9)
-    square = GPPoissonRegressor(FIXED).fit(t, counts)
+    square = qp.GPPoissonRegressor(FIXED).fit(t, counts)
     square.predict([[9.0]])
 
 
 def test_largest_rates_of_parts():
-    model = GPPoissonRegressor(FIXED, link="exp", inducing=3, random_state=0, optimize=False)
+    model = qp.GPPoissonRegressor(FIXED, link="exp", inducing=3, random_state=0, optimize=False)
     model.partial_fit(X, Y, exposure=4.0)
     assert model._largest_rate_ == 0.25
     model.partial_fit(X, Y + 2, exposure=0.5)
@@ -144,7 +138,7 @@ def test_what_is_no_kernel_is_told_one(given):
     calls = [lambda model=model: model(given).fit(X, Y) for model in MODELS]
     calls += [
         lambda: infer_series(X[:, 0], Y == 1, given),
-        lambda: infer_sparse(X, Y == 1, given, X),
+        lambda: qp.infer_sparse(X, Y == 1, given, X),
     ]
     for call in calls:
         refuses(r"kernel must be .*, for example 1.0 \* RBF\(length", call)

@@ -5,25 +5,19 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import log_ndtr, ndtr
 from sklearn.exceptions import NotFittedError
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    CompoundKernel,
-    ConstantKernel,
-    Exponentiation,
-    WhiteKernel,
-)
+from sklearn.gaussian_process import kernels as sk
 
 from qpruntime import GPClassifier, InputError, Search, TableError, infer
 from tests.tools import oracle
 from tests.tools.cases import every_case, refuses
 
-FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
+FIXED = sk.ConstantKernel(2.0, "fixed") * sk.RBF(1.3, "fixed")
 NEW = np.random.default_rng(9).standard_normal((15, 2)) * 2.0
 
 
 @pytest.mark.parametrize("method", ["ep", "qp"])
 def test_heaviside(toy, method):
-    kernel = FIXED + WhiteKernel(0.5, "fixed")
+    kernel = FIXED + sk.WhiteKernel(0.5, "fixed")
     model = GPClassifier(kernel, likelihood="heaviside", method=method, tol=1e-11)
     model.fit(toy.x, toy.y)
     post = infer(kernel(toy.x), toy.y, "heaviside", method=method, tol=1e-11)
@@ -37,7 +31,7 @@ def test_heaviside(toy, method):
 
 def test_heaviside_with_noise_is_the_probit(toy):
     # A white kernel of variance 1 is the probit's noise: same evidence, same labels' odds.
-    noisy = GPClassifier(FIXED + WhiteKernel(1.0, "fixed"), likelihood="heaviside", method="ep")
+    noisy = GPClassifier(FIXED + sk.WhiteKernel(1.0, "fixed"), likelihood="heaviside", method="ep")
     probit = GPClassifier(FIXED, method="ep", tol=1e-10)
     noisy.set_params(tol=1e-10).fit(toy.x, toy.y)
     probit.fit(toy.x, toy.y)
@@ -97,7 +91,7 @@ def test_log_probabilities_in_the_tails(toy, monkeypatch):
 
 
 def test_evidence_is_maximised(toy):
-    kernel = ConstantKernel(1.0, (1e-3, 1e5)) * RBF([1.0, 1.0], (1e-2, 1e3)) + WhiteKernel(
+    kernel = sk.ConstantKernel(1.0, (1e-3, 1e5)) * sk.RBF([1.0, 1.0], (1e-2, 1e3)) + sk.WhiteKernel(
         0.1, "fixed"
     )
     model = GPClassifier(kernel, optimize=Search(ftol=1e-13)).fit(toy.x, toy.y)
@@ -167,9 +161,9 @@ def test_refuses_before_and_after_fitting(toy):
 @pytest.mark.parametrize(
     "kernel",
     [
-        CompoundKernel([RBF(1.0), RBF(2.0)]),
-        ConstantKernel(1.0) * CompoundKernel([RBF(1.0)]),
-        Exponentiation(CompoundKernel([RBF(1.0)]), 2.0),
+        sk.CompoundKernel([sk.RBF(1.0), sk.RBF(2.0)]),
+        sk.ConstantKernel(1.0) * sk.CompoundKernel([sk.RBF(1.0)]),
+        sk.Exponentiation(sk.CompoundKernel([sk.RBF(1.0)]), 2.0),
     ],
 )
 def test_refuses_several_covariances(kernel, toy):
@@ -193,7 +187,7 @@ def test_refuses_labels_of_several_types(first, second, words, toy):
 def test_separable_data_far_out():
     # The evidence keeps rising with the variance: cavities go where no grid is.
     x = np.vstack([oracle.RBFData(15, 1).x * 0.3 - 3.0, oracle.RBFData(15, 2).x * 0.3 + 3.0])
-    kernel = ConstantKernel(1.0, (1e-6, 1e10)) * RBF(1.0, (1e-4, 1e5))
+    kernel = sk.ConstantKernel(1.0, (1e-6, 1e10)) * sk.RBF(1.0, (1e-4, 1e5))
     model = GPClassifier(kernel, table="exact").fit(x, np.repeat([0, 1], 15))
     assert model.kernel_.k1.constant_value > 1e3
     assert model.posterior_.converged
@@ -203,7 +197,7 @@ def test_separable_data_far_out():
 
 # What 1e100 leaves of the kernel that is given.
 @pytest.mark.filterwarnings("ignore:the kernel relates no rows:qpruntime.ConvergenceWarning")
-@pytest.mark.parametrize("kernel", [None, ConstantKernel() * RBF([1.0, 1.0])])
+@pytest.mark.parametrize("kernel", [None, sk.ConstantKernel() * sk.RBF([1.0, 1.0])])
 def test_refuses_distances_beyond_double_precision(kernel, toy):
     X = toy.x
     refuses(r"squared distances .* StandardScaler", GPClassifier(kernel).fit, 1e200 * X, toy.y)

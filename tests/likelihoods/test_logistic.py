@@ -10,10 +10,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import GPClassifier, infer, likelihoods
 from qpruntime.likelihoods._series_kernels import even_moments
-from scripts.benchmarks.data import paper
 from tests.tools.cases import every_case, refuses
 from tests.tools.oracle import check_fixed_point
-from tests.tools.script_modules import DATA, needs_data
 
 FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
 NEW = np.random.default_rng(9).standard_normal((15, 2)) * 2.0
@@ -100,17 +98,6 @@ def test_one_trial_is_a_label(toy, method):
     np.testing.assert_array_equal(again.theta, own.theta)
 
 
-def test_trials_add_up():
-    # Two trials at one point, once apart and once as one observation.
-    K = [[1.5, 1.5, 0.4], [1.5, 1.5, 0.4], [0.4, 0.4, 1.5]]
-    apart = infer(K, [[1, 3], [2, 2], [0, 5]], "binomial", method="ep")
-    together = infer([[1.5, 0.4], [0.4, 1.5]], [[3, 5], [0, 5]], "binomial", method="ep")
-    # EP is exact for neither; C(5, 3) orders of the trials, C(3, 1) C(2, 2) of them apart.
-    gap = together.log_evidence - apart.log_evidence
-    assert gap == pytest.approx(np.log(10.0 / 3.0), abs=2e-3)
-    np.testing.assert_allclose(together.mean, apart.mean[[0, 2]], atol=5e-3)
-
-
 @every_case(
     ("y", "words"),
     [
@@ -125,24 +112,3 @@ def test_trials_add_up():
 )
 def test_refuses_pairs(y, words):
     refuses(words, infer, np.eye(2), y, "binomial")
-
-
-@needs_data
-@pytest.mark.filterwarnings("ignore:.*ended at its upper bound")
-@pytest.mark.parametrize("data", ["wine1", "crabs"])
-def test_real_data_beside_probit(data):
-    """Published for probit: 1.5 and 2.7 % errors; the other link does as well."""
-    X, y = paper.load(data, DATA)
-    X = (X - X.mean(axis=0)) / X.std(axis=0)
-    train = np.random.default_rng(0).permutation(len(y)) % 3 > 0
-    kernel = ConstantKernel(1.0, (1e-4, 1e6)) * RBF(1.0, (1e-3, 1e3))
-    density, wrong = {}, {}
-    for name in ("probit", "logistic"):
-        model = GPClassifier(kernel, likelihood=name).fit(X[train], y[train])
-        assert model.posterior_.converged
-        truth = np.searchsorted(model.classes_, y[~train])
-        density[name] = -np.log(model.predict_proba(X[~train])[np.arange(truth.size), truth]).mean()
-        wrong[name] = np.sum(model.predict(X[~train]) != y[~train])
-    assert density["logistic"] < 0.2
-    assert abs(density["logistic"] - density["probit"]) < 0.05
-    assert abs(int(wrong["logistic"]) - int(wrong["probit"])) <= 2

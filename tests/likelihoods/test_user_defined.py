@@ -91,19 +91,6 @@ def test_projections_are_those_of_the_density(case):
     assert likelihood.split.compiled is compiled
 
 
-def test_probit_by_hand_is_probit():
-    x = np.linspace(-2.0, 2.0, 12)
-    K = 2.0 * np.exp(-0.5 * (x[:, None] - x) ** 2) + 1e-9 * np.eye(12)
-    y = np.sign(np.sin(2.0 * x) + 0.1)
-    for method in ("ep", "qp"):
-        mine = infer(K, y, make(probit_scipy), method=method, table="exact")
-        built_in = infer(K, y, "probit", method=method, table="exact")
-        assert mine.converged
-        np.testing.assert_allclose(mine.log_evidence, built_in.log_evidence, rtol=1e-8)
-        np.testing.assert_allclose(mine.mean, built_in.mean, atol=1e-7)
-        np.testing.assert_allclose(mine.variance, built_in.variance, rtol=1e-7)
-
-
 def pointed(f, y, theta):
     return -abs(f - y) / theta[0]
 
