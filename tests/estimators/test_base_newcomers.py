@@ -89,7 +89,7 @@ def test_parts_without_inducing_points(model):
     assert callable(model.partial_fit)
     for kind in (AttributeError, qp.InputError):
         words = rf"needs inducing points: use {model.__name__}\(inducing=200\)"
-        refuses(words, model().partial_fit, X, Y, error=kind)
+        refuses(words, lambda: model().partial_fit(X, Y), error=kind)
 
 
 def test_classes_of_parts_stay():
