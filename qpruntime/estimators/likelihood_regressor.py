@@ -27,7 +27,7 @@ from qpruntime.estimators.likelihood_parameters import (
     median,
     robust_std,
 )
-from qpruntime.estimators.prior_mean import OfNumbers, Target, given_mean
+from qpruntime.estimators.prior_mean import OfNumbers, Target, given_estimator
 from qpruntime.estimators.prior_mean_selection import boosted_numbers
 from qpruntime.estimators.process import commit
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
@@ -98,7 +98,7 @@ class LikelihoodRegressor(GPEstimator):
             if default:
                 first = likelihood.default_start("scale", spread)
             likelihood, units, prior = likelihood.with_parameters(scale=first), {"scale": unit}, 0.0
-        elif given_mean(self.prior_mean) is not None:
+        elif given_estimator(self.prior_mean) is not None:
             raise InputError(
                 f"prior_mean={shown(self.prior_mean)} needs a likelihood of y = f + noise, got "
                 f"{likelihood.name!r}: leave it out"
