@@ -15,6 +15,7 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.open import table_directory
 from qpruntime.table_format.metadata import Metadata
 from tablegen import memory
+from tablegen.files.finish import left_over
 from tablegen.files.recipe import TableJob
 from tablegen.files.workspace import BuildStopped
 from tablegen.request import LARGE, PRESETS, TIMEOUT, Request, check
@@ -148,7 +149,9 @@ def carry_out(request: Request, progress: Progress | None = None) -> Metadata:
             report("connect", 0, 1)
         with threadpool_limits(1, "blas"), executor, workspace.locked():
             try:
-                return recipe.made(workspace) if already_built else recipe.make(job)
+                if already_built:
+                    return left_over(workspace, recipe.expected)
+                return recipe.make(job)
             except NumericalError:
                 # The same command would fail again: there is nothing to resume.
                 workspace.remove()

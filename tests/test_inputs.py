@@ -9,31 +9,17 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from qpruntime import (
-    ConvergenceWarning,
-    GPClassifier,
-    GPPoissonRegressor,
-    GPRobustRegressor,
-    InputError,
-    NumericalError,
-    Search,
-    TableError,
-    infer,
-    open_table,
-    project,
-    project_sampled,
-    project_samples,
-)
+import qpruntime as qp
 from tablegen import build
 from tablegen.grid.plan import make_plan
 from tablegen.verify import verify
 from tests.tools import strategies as given_by
 
-DOCUMENTED = (InputError, NumericalError, TableError)
+DOCUMENTED = (qp.InputError, qp.NumericalError, qp.TableError)
 #: scikit-learn's validation of data raises these, the second for sparse matrices.
 OF_DATA = (*DOCUMENTED, ValueError, TypeError)
 #: scikit-learn warns of labels in a column, and this project of a prior mean of zero.
-WARNINGS = (ConvergenceWarning, UserWarning)
+WARNINGS = (qp.ConvergenceWarning, UserWarning)
 
 rng = np.random.default_rng(12)
 K = 2.0 * np.exp(-0.5 * (np.arange(3.0)[:, None] - np.arange(3.0)) ** 2)
@@ -91,7 +77,7 @@ def finite_or(allowed, function, *args, **kwargs):
 
 
 def posterior(*args, **kwargs):
-    post = infer(*args, **{"max_sweeps": 20} | kwargs)
+    post = qp.infer(*args, **{"max_sweeps": 20} | kwargs)
     assert (post.variance > 0.0).all()
     return [post.mean, post.variance, post.log_evidence, *post.sites, post.loo()]
 
@@ -143,39 +129,39 @@ def test_infer_options(name, value):
 @pytest.mark.parametrize("name", sorted(given_by.CLOTHES))
 def test_clothes_do_not_change_the_numbers(name):
     dress = given_by.CLOTHES[name]
-    plain = infer(K, LABELS, mean=np.full(3, 0.5))
-    post = infer(dress(K), dress(LABELS), mean=dress(np.full(3, 0.5)))
+    plain = qp.infer(K, LABELS, mean=np.full(3, 0.5))
+    post = qp.infer(dress(K), dress(LABELS), mean=dress(np.full(3, 0.5)))
     narrow = {"float32": 1e-6, "float16": 1e-2}.get(name, 1e-12)
     np.testing.assert_allclose(post.mean, plain.mean, rtol=narrow)
     np.testing.assert_allclose(post.variance, plain.variance, rtol=narrow)
-    std = project("probit", dress(LABELS), 1.0, 1)[1]
-    np.testing.assert_allclose(std, project("probit", LABELS, 1.0, 1)[1], rtol=narrow)
+    std = qp.project("probit", dress(LABELS), 1.0, 1)[1]
+    np.testing.assert_allclose(std, qp.project("probit", LABELS, 1.0, 1)[1], rtol=narrow)
 
 
 @pytest.mark.parametrize("name", sorted(given_by.DISGUISES))
 def test_disguises_are_refused_everywhere(name):
     dress = given_by.DISGUISES[name]
-    post = infer(K, LABELS)
+    post = qp.infer(K, LABELS)
     calls = [
-        lambda a: infer(a(K), LABELS),
-        lambda a: infer(K, a(LABELS)),
-        lambda a: infer(K, a(COUNTS), "poisson"),
-        lambda a: infer(K, LABELS, mean=a(LABELS)),
-        lambda a: infer(K, LABELS, weights=a(np.ones(3))),
-        lambda a: infer(K, LABELS, sites=(a(np.ones(3)), np.ones(3))),
+        lambda a: qp.infer(a(K), LABELS),
+        lambda a: qp.infer(K, a(LABELS)),
+        lambda a: qp.infer(K, a(COUNTS), "poisson"),
+        lambda a: qp.infer(K, LABELS, mean=a(LABELS)),
+        lambda a: qp.infer(K, LABELS, weights=a(np.ones(3))),
+        lambda a: qp.infer(K, LABELS, sites=(a(np.ones(3)), np.ones(3))),
         lambda a: post.predict(a(K), np.ones(3)),
         lambda a: post.predict(K, a(np.ones(3))),
         lambda a: post.evidence_gradient(a(K)),
     ]
     if name not in ("empty", "a dimension more"):
         calls += [
-            lambda a: project("probit", a(LABELS), 1.0, 1),
-            lambda a: project("probit", 0.0, a(np.ones(3)), 1),
-            lambda a: project("probit", 0.0, 1.0, a(LABELS)),
-            lambda a: open_table("probit-compact").lookup(a(LABELS), 1.0, 1),
+            lambda a: qp.project("probit", a(LABELS), 1.0, 1),
+            lambda a: qp.project("probit", 0.0, a(np.ones(3)), 1),
+            lambda a: qp.project("probit", 0.0, 1.0, a(LABELS)),
+            lambda a: qp.open_table("probit-compact").lookup(a(LABELS), 1.0, 1),
         ]
     for call in calls:
-        with pytest.raises(InputError):
+        with pytest.raises(qp.InputError):
             call(dress)
 
 
@@ -189,15 +175,15 @@ def test_projections(data):
     name = data.draw(st.sampled_from(sorted(arguments)))
     arguments[name] = data.draw(given_by.any_array(arguments[name]))
     method = data.draw(st.sampled_from(["ep", "qp"]))
-    finite_or(DOCUMENTED, project, likelihood, **arguments, method=method)
-    table = open_table(f"{likelihood}-compact")
+    finite_or(DOCUMENTED, qp.project, likelihood, **arguments, method=method)
+    table = qp.open_table(f"{likelihood}-compact")
     finite_or(DOCUMENTED, table.lookup, **arguments)
 
 
 @tries(40)
 @given(data=st.data())
 def test_predictions(data):
-    post = infer(K, LABELS)
+    post = qp.infer(K, LABELS)
     arguments = {"K_star": K[:2], "k_star_diag": np.ones(2), "mean": np.zeros(2)}
     name = data.draw(st.sampled_from(sorted(arguments)))
     arguments[name] = data.draw(given_by.any_array(arguments[name]))
@@ -219,13 +205,13 @@ def test_open_table(value, what):
     name = value if not keyword else "heaviside-compact"
     if keyword.get("verify") is not None and not isinstance(value, bool):
         return  # any truth value
-    finite_or(DOCUMENTED, lambda: open_table(name, **keyword).values)
+    finite_or(DOCUMENTED, lambda: qp.open_table(name, **keyword).values)
 
 
 ESTIMATORS = {
-    "classifier": (GPClassifier(optimize=False), {"y": Y, "sample_weight": np.ones(8)}),
-    "counts": (GPPoissonRegressor(optimize=False), {"y": N, "exposure": np.arange(1.0, 9.0)}),
-    "robust": (GPRobustRegressor(optimize=False, method="ep"), {"y": X[:, 0] + 0.1 * N}),
+    "classifier": (qp.GPClassifier(optimize=False), {"y": Y, "sample_weight": np.ones(8)}),
+    "counts": (qp.GPPoissonRegressor(optimize=False), {"y": N, "exposure": np.arange(1.0, 9.0)}),
+    "robust": (qp.GPRobustRegressor(optimize=False, method="ep"), {"y": X[:, 0] + 0.1 * N}),
 }
 
 
@@ -236,7 +222,7 @@ def test_estimator_data(data):
     arguments = {"X": X, **arguments}
     name = data.draw(st.sampled_from(sorted(arguments)))
     arguments[name] = data.draw(given_by.any_array(arguments[name]))
-    predict = "predict_proba" if isinstance(model, GPClassifier) else "predict"
+    predict = "predict_proba" if isinstance(model, qp.GPClassifier) else "predict"
     allowed = DOCUMENTED if name == "exposure" else OF_DATA
     finite_or(allowed, lambda: getattr(clone(model).fit(**arguments), predict)(X))
 
@@ -244,19 +230,19 @@ def test_estimator_data(data):
 @tries(30)
 @given(name=st.sampled_from(["nu", "noise_bounds", "normalize_y"]), value=given_by.junk())
 def test_robust_parameters(name, value):
-    options = {"optimize": Search(max_iter=2), "max_sweeps": 20, "method": "ep"} | {name: value}
-    finite_or(DOCUMENTED, lambda: GPRobustRegressor(**options).fit(X, X[:, 0]).predict(X[:3]))
+    options = {"optimize": qp.Search(max_iter=2), "max_sweeps": 20, "method": "ep"} | {name: value}
+    finite_or(DOCUMENTED, lambda: qp.GPRobustRegressor(**options).fit(X, X[:, 0]).predict(X[:3]))
 
 
 @tries(40)
 @given(value=st.one_of(st.sampled_from([1, 1.5, 2.0, 10]), given_by.junk()))
 def test_order_of_the_distance(value):
-    finite_or(DOCUMENTED, project, "probit", 0.3, 1.0, 1, "wp", p=value)
+    finite_or(DOCUMENTED, qp.project, "probit", 0.3, 1.0, 1, "wp", p=value)
     finite_or(DOCUMENTED, posterior, K, LABELS, method="wp", p=value)
 
 
 def sampled(*args, **kwargs):
-    found = project_sampled(*args, **{"n_samples": 200, "random_state": 1} | kwargs)
+    found = qp.project_sampled(*args, **{"n_samples": 200, "random_state": 1} | kwargs)
     return [found.mean, found.std_ep, found.std]
 
 
@@ -264,7 +250,7 @@ def sampled(*args, **kwargs):
 @given(data=st.data())
 def test_samples(data):
     draws = data.draw(given_by.any_array(np.linspace(-1.0, 2.0, 50)))
-    finite_or(DOCUMENTED, lambda: project_samples(draws).mean)
+    finite_or(DOCUMENTED, lambda: qp.project_samples(draws).mean)
     arguments = {"mu": np.array([0.0, 1.0]), "sigma": np.ones(2), "y": np.ones(2)}
     name = data.draw(st.sampled_from(sorted(arguments)))
     arguments[name] = data.draw(given_by.any_array(arguments[name]))
@@ -277,8 +263,8 @@ def test_samples(data):
 
 @pytest.fixture(scope="module")
 def fitted():
-    regressors = [GPPoissonRegressor(link=link, optimize=False) for link in ("square", "exp")]
-    return GPClassifier(optimize=False).fit(X, Y), [model.fit(X, N) for model in regressors]
+    regressors = [qp.GPPoissonRegressor(link=link, optimize=False) for link in ("square", "exp")]
+    return qp.GPClassifier(optimize=False).fit(X, Y), [model.fit(X, N) for model in regressors]
 
 
 @tries(40)
@@ -317,18 +303,18 @@ def test_estimator_parameters(data, value):
         return  # allowed, and as long as one asked for
     if name == "callback" and callable(value):
         return
-    few = Search(max_iter=2) if name != "mean" else False
+    few = qp.Search(max_iter=2) if name != "mean" else False
     options = {"max_sweeps": 20, "optimize": few} | ({} if name in SEARCHED else {name: value})
 
     def searched():
         if name in SEARCHED:
-            options["optimize"] = Search(**{"max_iter": 2} | {name: value})
-        return GPClassifier(**options).fit(X, Y).predict_proba(X[:3])
+            options["optimize"] = qp.Search(**{"max_iter": 2} | {name: value})
+        return qp.GPClassifier(**options).fit(X, Y).predict_proba(X[:3])
 
     if for_classifier:
         finite_or(DOCUMENTED, searched)
     else:
-        finite_or(DOCUMENTED, lambda: GPPoissonRegressor(**options).fit(X, N).predict(X[:3]))
+        finite_or(DOCUMENTED, lambda: qp.GPPoissonRegressor(**options).fit(X, N).predict(X[:3]))
 
 
 AXES = ("mu_range", "mu_step", "log10_sigma_range", "log10_sigma_step")

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.lanes import floor, parcel
-
 TOP = Path(__file__).parents[1]
 #: Files of a small suite; tests of the last say in which order fixtures come and go.
 SUITE = {
@@ -72,34 +70,7 @@ def test_two_runs_at_once_run_every_test_once(run):
     assert found == {f"test_{word}": 1 for word in words}
 
 
-@pytest.mark.slow
-def test_one_run_has_all_in_the_order_of_floors(run):
-    names, out = ran(run())
-    assert [name.removeprefix("test_") for name in names] == (
-        ["one", "two", "three", "four", "five", "seven", "eight", "six"]
-    )
-    assert out.index("opened") < out.index("test_eight") < out.index("closed")
-    assert ran(run("--downwards"))[0] == []
-
-
 def test_down_from_the_top_and_no_further_than_asked(run):
     first = run("--downwards", "-x", "-k", "six or eight or one")
     assert ran(first)[0] == ["test_six", "test_eight"]
     assert first.returncode == 1
-
-
-def test_what_is_taken_at_once():
-    assert parcel(TOP / "tests/plotting/test_function.py", TOP) == Path("tests/plotting")
-    alone = Path("tests/kernels/test_gradients.py")
-    assert parcel(TOP / alone, TOP) == alone
-    assert parcel(TOP / "tests/test_imports.py", TOP) == Path("tests/test_imports.py")
-
-
-def test_tests_and_examples_of_a_room_are_on_its_floor():
-    kernels = floor(Path("qpruntime/kernels/base.py"))
-    assert floor(Path("tests/kernels/test_gradients.py")) == kernels
-    assert (
-        floor(Path("qpruntime/_special.py")) < kernels < floor(Path("tests/effects/test_term.py"))
-    )
-    assert floor(Path("tests/tablegen/grid/test_plan.py")) == floor(Path("tablegen/grid/plan.py"))
-    assert floor(Path("tests/docs_site")) > floor(Path("tests/tablegen/console/test_cli.py"))

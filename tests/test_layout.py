@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 TESTS = Path(__file__).parent
 TOP = TESTS.parent
 #: Folders of tests that belong to no room, and of what tests share.
@@ -32,19 +30,3 @@ def test_every_file_of_tests_names_a_module_of_its_room():
     assert len(files) > 100
     stray = [str(path.relative_to(TOP)) for path in files if not of_one_module(path)]
     assert stray == [], "name the module first: test_MODULE.py or test_MODULE_ASPECT.py"
-
-
-@pytest.mark.parametrize(
-    ("name", "right"),
-    [
-        ("inference/sparse/test_infer_scale.py", True),
-        ("inference/sparse/test_inference.py", False),
-        ("inference/test_checkpoint.py", False),
-        ("plotting/test_style.py", True),
-        ("onnx/test_onnx.py", True),
-        ("tablegen/grid/test_plan.py", True),
-        ("grid/test_plan.py", False),
-    ],
-)
-def test_the_rule_tells_files_apart(name, right):
-    assert of_one_module(TESTS / name) is right

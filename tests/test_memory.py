@@ -14,6 +14,7 @@ from qpruntime import GPClassifier, InputError, _memory, infer
 from qpruntime.inference.sparse.engine import Engine, Keeper
 from qpruntime.inference.sparse.features import InducingInputs
 from qpruntime.learning.dense_solver import least_bytes
+from tests.tools.cases import refuses
 
 GB = 1e9
 MEMINFO = "MemTotal: 64000000 kB\nMemAvailable:  {} kB\nSwapFree: {} kB\n"
@@ -122,8 +123,7 @@ def test_the_least_of_a_dense_fit():
 
 
 def test_dense_work_is_refused_before_it_begins(machine, monkeypatch):
-    with pytest.raises(InputError, match=r"N = 30000 takes 14\.4 GB .* infer_sparse"):
-        infer(Huge(), np.ones(30_000))
+    refuses(r"N = 30000 takes 14\.4 GB .* infer_sparse", infer, Huge(), np.ones(30_000))
     X = np.random.default_rng(0).standard_normal((30_000, 2))
     y = np.sign(X[:, 0])
     monkeypatch.setattr("qpruntime.kernels.gradients.cdist", None)
@@ -137,10 +137,8 @@ def test_corrections_and_sparse_features(machine, monkeypatch):
     post = infer(np.eye(3), [1, -1, 1], method="ep")
     monkeypatch.setattr(_memory, "_SMALL", 0.0)
     machine(available=0)
-    with pytest.raises(InputError, match=r"a correction with N = 3 takes .* leave it out"):
-        post.marginals()
-    with pytest.raises(InputError, match="a correction with N = 3"):
-        post.marginals(correction="sample")
+    refuses(r"a correction with N = 3 takes .* leave it out", post.marginals)
+    refuses("a correction with N = 3", post.marginals, correction="sample")
     machine()
     assert post.marginals().mean.shape == (3,)
     # Features are kept only where there is memory for them and for what else a pass takes.

@@ -7,15 +7,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime import (
-    GPClassifier,
-    GPPoissonRegressor,
-    GPRobustRegressor,
-    InputError,
-    NumericalError,
-    _row_blocks,
-    infer,
-)
+import qpruntime as qp
 from qpruntime._row_blocks import PointError, in_blocks
 
 KERNEL = ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")
@@ -31,11 +23,14 @@ COUNTED = np.round(np.exp(WAVE))
 
 #: Models and what they are fitted to.
 MODELS = {
-    "two classes": (GPClassifier(KERNEL), WAVE > 0.0),
-    "three classes": (GPClassifier(KERNEL, likelihood="logistic"), np.digitize(WAVE, [-0.5, 0.5])),
-    "square": (GPPoissonRegressor(KERNEL), COUNTED),
-    "exp": (GPPoissonRegressor(KERNEL, link="exp"), COUNTED),
-    "robust": (GPRobustRegressor(KERNEL), WAVE + NOISE),
+    "two classes": (qp.GPClassifier(KERNEL), WAVE > 0.0),
+    "three classes": (
+        qp.GPClassifier(KERNEL, likelihood="logistic"),
+        np.digitize(WAVE, [-0.5, 0.5]),
+    ),
+    "square": (qp.GPPoissonRegressor(KERNEL), COUNTED),
+    "exp": (qp.GPPoissonRegressor(KERNEL, link="exp"), COUNTED),
+    "robust": (qp.GPRobustRegressor(KERNEL), WAVE + NOISE),
 }
 
 
@@ -72,7 +67,7 @@ PAIRS = [(name, method) for method, (names, _) in METHODS.items() for name in na
 def test_blocks_change_nothing(name, method, monkeypatch):
     predict = METHODS[method][1]
     whole = predict(fitted(name), NEW, len(NEW))
-    monkeypatch.setattr(_row_blocks, "_NUMBERS", 1)
+    monkeypatch.setattr(qp._row_blocks, "_NUMBERS", 1)
     for n in (333, 64, 33, 1):
         found = predict(fitted(name), NEW[:n], n)
         assert found.shape == (n, *whole.shape[1:])
@@ -125,7 +120,7 @@ def test_memory(name, call):
 def test_memory_of_a_posterior():
     n = 300
     x = np.linspace(0.0, 9.0, n)
-    post = infer(np.exp(-0.5 * (x[:, None] - x) ** 2), np.sign(np.sin(x) + 0.1))
+    post = qp.infer(np.exp(-0.5 * (x[:, None] - x) ** 2), np.sign(np.sin(x) + 0.1))
     new = np.linspace(0.0, 9.0, 40_000)
     K_star = np.exp(-0.5 * (new[:, None] - x) ** 2)
     assert K_star.nbytes > 90e6
@@ -136,17 +131,17 @@ def test_memory_of_a_posterior():
             np.ravel(post.predict(K_star[i : i + 1], 1.0)), [whole[0][i], whole[1][i]], rtol=1e-9
         )
     K_star[31_234, 7] = np.nan
-    with pytest.raises(InputError, match=r"K_star\[31234, 7\] is nan"):
+    with pytest.raises(qp.InputError, match=r"K_star\[31234, 7\] is nan"):
         post.predict(K_star, 1.0)
 
 
 def test_the_index_in_an_error_counts_all_points(monkeypatch):
-    steep = GPPoissonRegressor(ConstantKernel(500.0, "fixed") * RBF(1.0, "fixed"), link="exp")
+    steep = qp.GPPoissonRegressor(ConstantKernel(500.0, "fixed") * RBF(1.0, "fixed"), link="exp")
     steep.fit(X, np.ones(30))
     points = np.repeat(X[:1], 200, axis=0)
     points[170] = 1e3
-    monkeypatch.setattr(_row_blocks, "_NUMBERS", 1)
-    with pytest.raises(NumericalError, match=r"^point 170 has log rate"):
+    monkeypatch.setattr(qp._row_blocks, "_NUMBERS", 1)
+    with pytest.raises(qp.NumericalError, match=r"^point 170 has log rate"):
         steep.predict(points, return_std=True)
 
 

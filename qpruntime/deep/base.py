@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from qpruntime._typing import Array
 from qpruntime._validation import choice, flag, number, shown, whole
+from qpruntime.dataframes.lazy_rows import LazyInputs, is_lazy
 from qpruntime.deep.batches import feed_of, standard_units
 from qpruntime.deep.initialisation import first_layers
 from qpruntime.deep.layers import Layer
@@ -23,7 +24,6 @@ from qpruntime.deep.training import Trained, TrainingPlan, polished, reporting, 
 from qpruntime.errors import InputError
 from qpruntime.estimators.input_data import checked, no_text
 from qpruntime.execution.blas_threads import alone
-from qpruntime.inference.sparse.data import LazyInputs, is_lazy
 from qpruntime.learning.inducing_points import SAMPLE, sample
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.options import Inducing

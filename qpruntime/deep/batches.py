@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime._typing import Array
+from qpruntime.dataframes.lazy_rows import InputRows, is_lazy, read
 from qpruntime.deep.layers import Batch
-from qpruntime.inference.sparse.data import is_lazy, read, rows_of
+from qpruntime.inference.sparse.data import rows_of
 from qpruntime.kernels.scaling import Units
 
 __all__ = ["BLOCK", "WINDOW", "Feed", "feed_of", "standard_units"]
@@ -26,7 +26,7 @@ __all__ = ["BLOCK", "WINDOW", "Feed", "feed_of", "standard_units"]
 WINDOW, BLOCK = 32_768, 1_024
 
 
-def standard_units(X: Any, weight: Array) -> Units:
+def standard_units(X: InputRows, weight: Array) -> Units:
     """Return columns' means and standard deviations, 0 of a constant one, which is ignored.
 
     Weighted, as if rows were repeated, in one pass over inputs of any kind.
@@ -106,8 +106,8 @@ class Streamed(Feed):
         return [part[order] for part in parts]
 
 
-def feed_of(X: Any, y: Array, weight: Array, units: Units) -> Feed:
+def feed_of(X: InputRows, y: Array, weight: Array, units: Units) -> Feed:
     """Rows of inputs of any kind, not standardised yet."""
     if is_lazy(X):
         return Streamed(Batch(X, y, weight), units)
-    return Feed(Batch(units.scaled(X), y, weight))
+    return Feed(Batch(units.scaled(np.asarray(X)), y, weight))

@@ -16,6 +16,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import generator, shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.parameters import Parameters
+from qpruntime.estimators.prior_mean import given_estimator
 from qpruntime.estimators.process import all_of, one_or_columns
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.hyper_integration.density import Integrated
@@ -134,7 +135,7 @@ def to_integrate(model: Parameters, settings: Settings) -> Settings:
             'correction=None, or Integrate(evidence="corrected")',
         ),
         (bool(getattr(model, "monotone", None)), "monotone: leave it out"),
-        (model.prior_mean is not None, "prior_mean: use prior_mean=None"),
+        (given_estimator(model.prior_mean) is not None, "prior_mean: use prior_mean=None"),
     ):
         if conflicts:
             raise InputError(

@@ -21,6 +21,7 @@ from qpruntime._validation import choice, flag
 from qpruntime._validation import generator as seeded
 from qpruntime._validation import whole as whole_number
 from qpruntime.dataframes.encoding import EncodedTable
+from qpruntime.dataframes.lazy_rows import LazyInputs
 from qpruntime.errors import InputError, TableError
 from qpruntime.estimators.averaging import (
     averaged,
@@ -53,7 +54,6 @@ from qpruntime.inference.corrections.ep_fact import POINTS
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.local.posterior import LocalPosterior
 from qpruntime.inference.posterior import Posterior, solution_of
-from qpruntime.inference.sparse.data import LazyInputs
 from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.learning.fit import fit_processes
 from qpruntime.learning.hyper_integration.density import Integrated
@@ -117,8 +117,7 @@ class GPEstimator(Parameters):
     def validate_points(self, X: ArrayLike) -> Array:
         """Validate points to predict at."""
         check_is_fitted(self)
-        X = in_memory(X)
-        table = matrix_of(self, X, False)
+        X, table = matrix_of(self, in_memory(X), False)
         if table is not None:
             return np.asarray(checked(check_array, table, dtype=np.float64))
         no_text(X, "X")

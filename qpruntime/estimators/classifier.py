@@ -140,7 +140,9 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         Any scikit-learn classifier as prior mean of the latent function. Its cross-fitted
         probabilities, by five folds, are moved to the latent scale and multiplied by a learnt
         slope; the Gaussian process models the remainder. "auto" uses boosting if the
-        leave-one-out density gains by it in a first stage, with kernels learnt from 500 rows.
+        leave-one-out density gains by it in a first stage, with kernels learnt from 500 rows. It
+        does so above 1500 rows where kernel and engine are selected; ``inducing="judged"`` selects
+        from 200 rows on.
     n_jobs : int, optional
         Threads for restarts, as in joblib, and for passes over rows.
     random_state : int, RandomState, Generator or None

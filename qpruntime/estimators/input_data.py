@@ -25,8 +25,9 @@ from sklearn.utils.validation import (
 )
 
 from qpruntime._typing import Array
-from qpruntime._validation import floats, shown, unmasked
-from qpruntime.dataframes.encoding import EncodedTable
+from qpruntime._validation import shown, unmasked
+from qpruntime.dataframes.encoding import EncodedTable, counted_rows, medians_of, read_table
+from qpruntime.dataframes.lazy_rows import as_array, inputs_of, is_lazy
 from qpruntime.dataframes.levels import (
     is_missing,
     kinds_of,
@@ -36,16 +37,12 @@ from qpruntime.dataframes.levels import (
     sorted_levels,
 )
 from qpruntime.dataframes.readers import (
-    Column,
     ColumnLike,
     Frame,
     array_of,
-    columns_of,
     is_frame,
-    of_array,
 )
 from qpruntime.errors import InputError
-from qpruntime.inference.sparse.data import as_array, inputs_of
 from qpruntime.kernels.expression import Added, Multiplied, Node, Seen, read
 from qpruntime.kernels.mixed_inputs import Categories, On, Same
 from qpruntime.learning.inputs import Inputs, RowGroups
@@ -186,10 +183,11 @@ def fit_data(
     y = _targets(y)
     if options.get("y_numeric"):
         no_text(y, "y")
-    if Inputs(X).stored and not _whole(model, X):
-        return _stored(model, X, y, reset)
-    X = unmasked(in_memory(X), "X", missing=True)
-    points = matrix_of(model, X, reset, sample_weight)
+    if is_lazy(X):
+        if not _whole(model, X):
+            return _stored(model, X, y, reset)
+        X = in_memory(X)
+    X, points = matrix_of(model, X, reset, sample_weight)
     if points is not None:
         checks = {"dtype": np.float64, "estimator": model, **options}
         points, targets = checked(check_X_y, points, y, **checks)
@@ -220,7 +218,7 @@ def _stored(
 
 def in_memory(X: Frame) -> Frame:
     """Return rows that could be read in parts as an array, and anything else unchanged."""
-    return checked(lambda rows: np.asarray(as_array(rows, "X")), X) if Inputs(X).stored else X
+    return checked(lambda rows: np.asarray(as_array(rows, "X")), X) if is_lazy(X) else X
 
 
 def _targets(y: ColumnLike) -> ColumnLike:
@@ -355,18 +353,15 @@ def _whole(model: BaseEstimator, X: Frame) -> bool:
 
 # --- Data frames ---------------------------------------------------------------------------------
 
-# The median of a column is taken over at most this many evenly spaced rows.
-_ROWS = 20_000
-
 
 def matrix_of(
     model: BaseEstimator, X: Frame, reset: bool, sample_weight: ArrayLike | None = None
-) -> Array | None:
-    """Return a table as a matrix of numbers; None for one that scikit-learn reads as it is.
+) -> tuple[Frame, Array | None]:
+    """Return a table, and its matrix of numbers; None if scikit-learn reads it as it is.
 
-    If `reset` is True, the encoding of columns is learnt from rows of a weight above 0 and stored
-    as ``model.columns_``. Otherwise the table is read by the stored encoding. A fit to rows that
-    are read in parts stores none.
+    Masked entries are missing values. If `reset` is True, the encoding of columns is learnt from
+    rows of a weight above 0 and stored as ``model.columns_``. Otherwise the table is read by the
+    stored encoding. A fit to rows that are read in parts stores none.
 
     Raises
     ------
@@ -374,17 +369,16 @@ def matrix_of(
         If a column cannot be read; names that differ are reported as scikit-learn does.
     """
     if hasattr(X, "toarray"):
-        return None
-    X = unmasked(X, "X", missing=True)
+        return X, None
     known: EncodedTable | None = None if reset else getattr(model, "columns_", None)
-    columns = _columns(X, known)
+    X, columns = read_table(X, known)
     if columns is None:
         if reset:
-            model.columns_ = _middle(X, _counted(sample_weight, X))
-        return None
+            model.columns_ = medians_of(X, counted_rows(sample_weight, X))
+        return X, None
     weighted = columns
     if reset:
-        counted = _counted(sample_weight, X)
+        counted = counted_rows(sample_weight, X)
         if counted is not None:
             weighted = [column.take(counted) for column in columns]
         table = EncodedTable.of(weighted)
@@ -413,7 +407,7 @@ def matrix_of(
         _check_n_features(model, names, reset=reset)
     except ValueError as error:
         raise InputError(str(error)) from error
-    return table.matrix(columns, silent=reset)
+    return X, table.matrix(columns, silent=reset)
 
 
 def on_columns(inputs: Inputs, estimator: BaseEstimator) -> BaseEstimator:
@@ -476,74 +470,6 @@ def kernel_of_columns(inputs: Inputs, settings: Settings) -> Settings:
         gaps = Categories([count + k for k in range(len(table.gaps))])
         kernel = On(kernel, list(range(count))) * gaps
     return replace(settings, kernel=kernel)
-
-
-def _columns(X: Frame, known: EncodedTable | None) -> list[Column] | None:
-    """Return the columns of X, unless scikit-learn reads X just as well."""
-    mixed = known is not None and not known.plain
-    if is_frame(X):
-        return None if not mixed and _numeric(X) else columns_of(X)
-    array = X
-    if not isinstance(X, np.ndarray):
-        try:
-            array = np.asarray(X)
-        except Exception:  # what is no array is for validators to complain of
-            return None
-    if array.ndim != 2 or array.dtype.kind not in "biufO" or 0 in array.shape:
-        return None
-    if array.dtype.kind == "O" and not mixed and not _has_gaps(array):
-        return None
-    if array.dtype.kind == "f" and not mixed and np.isfinite(array).all():
-        return None
-    if array.dtype.kind in "biu" and not mixed:
-        return None
-    return of_array(array, [str(k) for k in range(array.shape[1])])
-
-
-def _numeric(X: Frame) -> bool:
-    """Decide whether a data frame has numbers of numpy alone, all of them finite."""
-    dtypes = getattr(X, "dtypes", None)
-    kinds = [d.kind if isinstance(d, np.dtype) else "" for d in getattr(dtypes, "values", [""])]
-    numbers = all(kind and kind in "biuf" for kind in kinds)
-    return numbers and bool(np.isfinite(X.to_numpy(dtype=float)).all())
-
-
-def _has_gaps(array: NDArray[Any]) -> bool:
-    """Decide whether a matrix of objects has missing entries, and no text."""
-    if any(isinstance(entry, (str, bytes)) for entry in array.flat):
-        return False
-    return any(
-        entry is None
-        or type(entry).__name__ == "NAType"
-        or (isinstance(entry, float) and entry != entry)
-        for entry in array.flat
-    )
-
-
-def _counted(sample_weight: ArrayLike | None, X: Frame) -> NDArray[np.intp] | None:
-    """Return the rows of a weight above 0; None for all, and for what are no weights of rows."""
-    if sample_weight is None:
-        return None
-    try:
-        weights = floats(sample_weight)
-    except TypeError:  # of which `weighed` complains
-        return None
-    rows = len(X) if hasattr(X, "__len__") else len(np.asarray(X))
-    if weights.shape != (rows,) or not (weights > 0.0).any() or (weights > 0.0).all():
-        return None
-    return np.flatnonzero(weights > 0.0)
-
-
-def _middle(X: Frame, counted: NDArray[np.intp] | None) -> EncodedTable | None:
-    """Return the medians that replace missing numbers in later rows."""
-    try:
-        numbers = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
-        if counted is not None:
-            numbers = numbers[counted]
-        numbers = np.asarray(numbers[:: len(numbers) // _ROWS + 1], dtype=float)
-        return EncodedTable.of(of_array(numbers, [str(k) for k in range(numbers.shape[1])]))
-    except Exception:  # no matrix of numbers, of which validators complain
-        return None
 
 
 def _names_first(X: Frame) -> Frame:

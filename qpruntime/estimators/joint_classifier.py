@@ -17,6 +17,7 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.base import remember
 from qpruntime.estimators.input_data import kernel_of_columns
 from qpruntime.estimators.parameters import Parameters
+from qpruntime.estimators.prior_mean import given_estimator
 from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.fixed_point.convergence import Limits
@@ -167,7 +168,7 @@ def joint_settings(model: Parameters) -> Settings:
             settings.solver == "markov" or isinstance(model.solver, Series),
             f'solver={shown(model.solver)}: use solver="auto"',
         ),
-        (model.prior_mean is not None, "prior_mean: use prior_mean=None"),
+        (given_estimator(model.prior_mean) is not None, "prior_mean: use prior_mean=None"),
         (
             model.correction not in (None, RATIO),
             f"correction={shown(model.correction)}, from which no probabilities follow: use "

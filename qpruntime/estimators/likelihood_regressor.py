@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -28,7 +27,7 @@ from qpruntime.estimators.likelihood_parameters import (
     median,
     robust_std,
 )
-from qpruntime.estimators.prior_mean import OfNumbers, Target, given_mean
+from qpruntime.estimators.prior_mean import OfNumbers, Target, given_estimator
 from qpruntime.estimators.prior_mean_selection import boosted_numbers
 from qpruntime.estimators.process import commit
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
@@ -104,7 +103,7 @@ class LikelihoodRegressor(GPEstimator):
             if default:
                 first = likelihood.default_start("scale", spread)
             likelihood, units, prior = likelihood.with_parameters(scale=first), {"scale": unit}, 0.0
-        elif given_mean(self.prior_mean) is not None:
+        elif given_estimator(self.prior_mean) is not None:
             raise InputError(
                 f"prior_mean={shown(self.prior_mean)} needs a likelihood of y = f + noise, got "
                 f"{likelihood.name!r}: leave it out"
@@ -153,11 +152,7 @@ class LikelihoodRegressor(GPEstimator):
         draft.converged_ = fit.posterior.converged and settled
         return commit(self, draft)
 
-    def _learnt(
-        self, likelihood: Likelihood, units: Mapping[str, float]
-    ) -> dict[str, tuple[float, float]]:
-        """Return the bounds of the likelihood's learnt parameters."""
-        return learnt_between(self, likelihood, units)
+    _learnt = learnt_between
 
     def _with_likelihood(self, likelihood: Likelihood) -> dict[str, Any]:
         learnt, units = likelihood, self._likelihood_units_

@@ -13,6 +13,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.parameters import Parameters
+from qpruntime.estimators.prior_mean import given_estimator
 from qpruntime.kernels.derivative_covariance import require_slopes
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.fit import spread_rows
@@ -50,7 +51,7 @@ def monotone_data(
         raise InputError("monotone needs the dense engine: use inducing=None")
     if settings.solver == "markov":
         raise InputError('monotone needs covariance matrices: use solver="dense"')
-    if model.prior_mean is not None:
+    if given_estimator(model.prior_mean) is not None:
         raise InputError(
             "monotone constrains the Gaussian process alone, and prior_mean may still fall: "
             "leave one out, or constrain boosting by its monotonic_cst"

@@ -56,7 +56,7 @@ class Parameters(Savable, BaseEstimator):
     correction: Correction | None = None
     inducing: int | str | ArrayLike | Inducing | None = "auto"
     solver: Literal["auto", "dense", "markov"] | Series = "auto"
-    prior_mean: Any = None
+    prior_mean: BaseEstimator | Literal["auto"] | None = "auto"
     n_jobs: int | None = None
     random_state: int | np.random.RandomState | np.random.Generator | None = None
     verbose: int = 0

@@ -23,7 +23,7 @@ from qpruntime.errors import InputError, NumericalError
 from qpruntime.estimators.base import begun, extended, settings_to_fit, table_to_fit, with_inducing
 from qpruntime.estimators.count_predictions import CountPredictions, largest_rate
 from qpruntime.estimators.input_data import fit_data, kernel_of_columns, weighed
-from qpruntime.estimators.prior_mean import OfRates, Target, given_mean, prior_mean
+from qpruntime.estimators.prior_mean import OfRates, Target, given_estimator, prior_mean
 from qpruntime.estimators.prior_mean_selection import boosted_rates
 from qpruntime.estimators.process import Process, commit, draft_of, renewed
 from qpruntime.kernels.scaling import Units
@@ -228,7 +228,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         projector = Projector(noise.spelt, self.method, table)
         projector.check_outcomes(events)
         draft.link_, link = noise.link, LINKS[noise.link]
-        if self.mean is not None and given_mean(self.prior_mean) is not None:
+        if self.mean is not None and given_estimator(self.prior_mean) is not None:
             raise InputError("mean= and prior_mean= exclude each other: give one of the two")
         draft.mean_ = prior_mean(self.mean, link, events, draft.exposure_, weights)
         # The likelihood takes slope * f + shift if there are exposures: a Gaussian process again.
@@ -243,7 +243,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
             exposed = draft.exposure_
             looked = exposed if weights is None else weights * exposed
             shared = None if (looked == 1.0).all() else looked
-            score = OfRates(link, 0.5 / float(exposed.sum()))
+            score = OfRates(draft.link_, 0.5 / float(exposed.sum()))
             return Target(events / exposed, shared, score, False, boosted_rates)
 
         spread = link.spread(draft.mean_)

@@ -19,6 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import number, shown
 from qpruntime.errors import InputError, warn
@@ -27,18 +28,17 @@ from qpruntime.learning.objective import learnt
 from qpruntime.learning.settings import Data
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import RateLink
+from qpruntime.predictive.counts import LINKS
 from qpruntime.projection.projector import Projector, project_arrays
 
 __all__ = [
-    "FEWEST",
     "CrossFitted",
     "OfClasses",
     "OfNumbers",
     "OfRates",
     "Target",
     "cross_fitted",
-    "given_mean",
-    "held_out_scores",
+    "given_estimator",
     "line_densities",
     "prior_mean",
     "rarest_groups",
@@ -99,6 +99,7 @@ def _given(value: float, link: RateLink) -> float:
 _SURE = 1e-5
 
 
+@restorable("scores-of-classes/1")
 @dataclass(frozen=True)
 class OfClasses:
     """Scores on the scale of the latent function.
@@ -132,20 +133,23 @@ class OfClasses:
         return logit(shares) if self.logistic else ndtri(shares)
 
 
+@restorable("scores-of-rates/1")
 @dataclass(frozen=True)
 class OfRates:
     """Latent values of predicted rates, which are `least` at the least."""
 
-    link: RateLink
+    link: str
     least: float
 
     def __call__(self, model: BaseEstimator, X: Array) -> Array:
         """Return the scores (T, K) that a model gives points."""
         rates = np.maximum(_predicted(model, X), self.least)
-        values: NDArray[Any] = np.array([self.link.latent(float(rate)) for rate in rates])
+        latent = LINKS[self.link].latent
+        values: Array = np.array([latent(float(rate)) for rate in rates])
         return values[:, None]
 
 
+@restorable("scores-of-numbers/1")
 @dataclass(frozen=True)
 class OfNumbers:
     """Predicted numbers, in the units of the latent function."""
@@ -171,7 +175,7 @@ def _predicted(model: BaseEstimator, X: Array) -> Array:
 # --- Cross-fitting -------------------------------------------------------------------------------
 
 #: Fewer rows are not divided.
-FEWEST = 20
+_FEWEST = 20
 # Numbers of folds, up to `_MANY` rows and beyond: two thirds of many rows are nearly all of them,
 # and an estimator that is fitted twice to all rows takes half the time of one fitted four times.
 _FOLDS, _FOLDS_OF_MANY = 5, 3
@@ -221,6 +225,7 @@ class Target:
         return self.default(seed).set_params(max_leaf_nodes=leaves)
 
 
+@restorable("cross-fitted/1")
 @dataclass(frozen=True)
 class CrossFitted:
     """A prior mean: ``shift + slope score``, scores being means over the estimators of the folds.
@@ -228,7 +233,7 @@ class CrossFitted:
     Attributes
     ----------
     estimators : tuple
-        Fitted to all rows but those of a fold.
+        Fitted to all rows but those of a fold; of "auto" they are `BoostedTrees`.
     slope, shift : ndarray, shape (K,)
         Of each process.
 
@@ -289,24 +294,24 @@ def _quiet_cores(rows: int) -> AbstractContextManager[Any]:
     return threadpool_limits(1, "openmp") if alone else nullcontext()
 
 
-def given_mean(estimator: object) -> BaseEstimator | str | None:
-    """Return what was given as ``prior_mean=``, if it is an estimator, "auto" or None.
+def given_estimator(option: object) -> BaseEstimator | None:
+    """Return the estimator that was given as ``prior_mean=``, None for "auto" and None.
 
     Raises
     ------
     InputError
         If it is none of these.
     """
-    if estimator is None or (isinstance(estimator, str) and estimator == "auto"):
-        return estimator
-    if isinstance(estimator, type) or not (
-        callable(getattr(estimator, "fit", None)) and hasattr(estimator, "get_params")
+    if option is None or (isinstance(option, str) and option == "auto"):
+        return None
+    if isinstance(option, type) or not (
+        callable(getattr(option, "fit", None)) and hasattr(option, "get_params")
     ):
         raise InputError(
-            'prior_mean must be None, "auto" or an estimator of scikit-learn\'s manner, such as '
-            f"HistGradientBoostingClassifier(), got {shown(estimator)}"
+            'prior_mean must be "auto", None or an estimator of scikit-learn\'s manner, such as '
+            f"HistGradientBoostingClassifier(), got {shown(option)}"
         )
-    return estimator
+    return option
 
 
 def cross_fitted(
@@ -346,8 +351,8 @@ def cross_fitted(
     """
     n = len(target.y)
     groups = RowGroups(X) if target.groups is None else target.groups
-    if n < FEWEST:
-        raise InputError(f"prior_mean needs {FEWEST} rows or more to be cross-fitted, got {n}")
+    if n < _FEWEST:
+        raise InputError(f"prior_mean needs {_FEWEST} rows or more to be cross-fitted, got {n}")
     if rarest_groups(target, groups) < 2:
         kind = "of each class: there is a class with one" if target.classes else "and got one"
         raise InputError(
@@ -371,28 +376,6 @@ def cross_fitted(
     ]
     slope, shift = (np.array([line[i] for line in lines]) for i in (0, 1))
     return CrossFitted(tuple(models), slope, shift, target.latent), scores
-
-
-def held_out_scores(
-    X: Array, target: Target, seed: int, folds: int
-) -> tuple[NDArray[np.intp], Array]:
-    """Return the rows (H,) of one fold, and their scores (H, K) by the default of all others.
-
-    Parameters
-    ----------
-    X : ndarray, shape (N, d)
-    target : Target
-        Its groups have two rows of each class or more.
-    seed : int
-    folds : int
-        Number of folds, at most.
-    """
-    assert target.groups is not None
-    train, held_out = _folds(target, target.groups, seed, folds)[0]
-    estimator = target.boosting(seed)
-    with _quiet_cores(len(X)):
-        _fit(estimator, X, target, target.groups, train, seed)
-        return held_out, target.latent(estimator, X[held_out])
 
 
 def line_densities(

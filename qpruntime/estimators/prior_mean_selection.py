@@ -8,7 +8,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,30 +18,27 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
+from qpruntime.estimators.boosted_trees import BoostedTrees
 from qpruntime.estimators.prior_mean import (
-    FEWEST,
     CrossFitted,
     Target,
     cross_fitted,
-    given_mean,
-    held_out_scores,
+    given_estimator,
     line_densities,
     rarest_groups,
 )
 from qpruntime.learning.dense_solver import Dense
 from qpruntime.learning.inducing_points import FIRST_INDUCING, sample
-from qpruntime.learning.inputs import RowGroups
 from qpruntime.learning.model_selection.budget import (
-    DENSE_ROW_LIMIT,
     Budget,
     class_strata,
     gains_significantly,
+    selection_applies,
 )
 from qpruntime.learning.model_selection.candidates import CONFIDENT_ERRORS, subset_data
 from qpruntime.learning.model_selection.inducing_growth import (
     LOO_ROWS,
     InducingSearch,
-    left_out_densities,
     pooled_densities,
 )
 from qpruntime.learning.model_selection.select import COMPARISON_ROWS, Choice
@@ -86,7 +83,7 @@ def boosted_numbers(seed: int) -> BaseEstimator:
 
 
 def with_mean(
-    option: BaseEstimator | str | None,
+    option: BaseEstimator | Literal["auto"] | None,
     processes: Sequence[Data],
     target_of: Callable[[], Target] | None,
     offset: Array | float,
@@ -99,10 +96,10 @@ def with_mean(
     Parameters
     ----------
     option : estimator, "auto" or None
-        "auto" compares boosting and no boosting by kernels that are learnt from 500 rows. It takes
-        boosting if the log densities of at most 5000 rows, each left out with its group, gain by
-        more than two standard errors, and then trains once. None trains without an estimator, and
-        says if boosting predicts rows that are left out better.
+        "auto" compares boosting and no boosting, where the kernel is selected automatically and
+        rows are in memory. Kernels are learnt from 500 rows. It takes boosting if the log densities
+        of at most 5000 rows, each left out with its group, gain by more than two standard errors,
+        and then trains once.
     processes : sequence of Data
         Their prior mean is the one without an estimator.
     target_of : function or None
@@ -119,47 +116,55 @@ def with_mean(
     fits, choice, mean
         The mean is None if no estimator is used.
     """
-    estimator = given_mean(option)
-    n, groups = len(processes[0].y), processes[0].groups
-    automatic = isinstance(estimator, str)
-    if estimator is None or (automatic and _different(n, groups) < _FEWEST):
-        fits, choice = train(processes, settings, rng)
-        if target_of is not None and estimator is None and choice is not None:
-            _report_boosting(fits, processes, target_of, offset)
-        return fits, choice, None
-    assert target_of is not None
-    target = target_of()
-    assert groups is not None
-    if automatic and rarest_groups(target, groups) < 2:
+    estimator, data = given_estimator(option), processes[0]
+    target = None if target_of is None or option is None else target_of()
+    if estimator is None and (target is None or not _boosting_applies(data, target, settings)):
         return *train(processes, settings, rng), None
+    assert target is not None
+    assert data.groups is not None
     rng_copy = copy.deepcopy(rng)
     seed = int(rng_copy.integers(2**31))
-    X = processes[0].inputs.in_memory().X
+    X = data.inputs.in_memory().X
     mean, scores = cross_fitted(
-        target.boosting(seed) if automatic else estimator,
+        target.boosting(seed) if estimator is None else estimator,
         X,
-        replace(target, groups=groups),
+        replace(target, groups=data.groups),
         [(_graded(data.projector.likelihood), data.y) for data in processes],
-        processes[0].weights,
-        processes[0].scale,
+        data.weights,
+        data.scale,
         offset,
         seed,
     )
     with _all_may_be_in_the_mean():
-        if automatic:
+        if estimator is None:
             judged = _judged(mean, scores, X, processes, offset, settings, seed, train)
             if judged is None:
                 return *train(processes, settings, rng), None
             mean, compare = judged
+            trees = tuple(BoostedTrees.of(fitted) for fitted in mean.estimators)
+            mean = replace(mean, estimators=trees)
             settings = replace(settings, compare_kernels=compare)
         else:
-            rows = _some_rows(processes, np.arange(n), _ROWS, rng_copy)
+            rows = _some_rows(processes, np.arange(len(X)), _ROWS, rng_copy)
             mean, _ = beside_a_process(
                 mean, scores, X, rows, processes, offset, settings, rng_copy, train, _ROUNDS
             )
         values = mean.of(scores)
         moved = [replace(data, prior=values[:, k] + offset) for k, data in enumerate(processes)]
         return *train(moved, settings, rng_copy), mean
+
+
+def _boosting_applies(data: Data, target: Target, settings: Settings) -> bool:
+    """Decide whether "auto" compares boosting with no boosting."""
+    groups = data.groups
+    return (
+        groups is not None
+        and not data.inputs.stored
+        and settings.integrate is None
+        and selection_applies(data, settings)
+        and (len(data.y) if not groups.coincide else groups.count) >= _FEWEST
+        and rarest_groups(target, groups) > 1
+    )
 
 
 def _judged(
@@ -295,73 +300,6 @@ def _all_may_be_in_the_mean() -> Iterator[None]:
 def _graded(likelihood: Likelihood) -> Likelihood:
     """Return a likelihood that grades scores: signs without noise do not."""
     return get("probit") if likelihood.name == "heaviside" else likelihood
-
-
-def _different(n: int, groups: RowGroups | None) -> int:
-    """Return how many of n rows are no copies."""
-    return n if groups is None or not groups.coincide else groups.count
-
-
-# --- Notice that boosting predicts better
-
-# Largest numbers of rows that boosting sees, and that judge it: one part of so many. It took at
-# most a twentieth of the time of fits of 2000 rows or more.
-_QUICK_ROWS, _QUICK_JUDGES, _QUICK_FOLDS = 50_000, 2000, 3
-_QUICK_SEED = 0
-
-
-def _report_boosting(
-    fits: Sequence[Fit],
-    processes: Sequence[Data],
-    target_of: Callable[[], Target],
-    offset: Array | float,
-) -> None:
-    """Log by how much boosting predicts rows better than fits that have left these rows out.
-
-    Boosting learns from two thirds of the rows. It is worth a line if it gains more than two
-    standard errors. Nothing is computed up to `DENSE_ROW_LIMIT` rows, if too few of them differ, or
-    if the logger drops the line.
-    """
-    if len(processes[0].y) <= DENSE_ROW_LIMIT or not _LOG.isEnabledFor(logging.INFO):
-        return
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            gain = _gains_of_boosting(fits, processes, target_of(), offset)
-    except Exception:  # the fit is done, and a notice must not undo it
-        _LOG.debug("qpruntime: boosting was not compared", exc_info=True)
-        return
-    if gain.size >= FEWEST and gains_significantly(gain, CONFIDENT_ERRORS):
-        _LOG.info(
-            "qpruntime: boosting predicts %d rows that were left out better than this fit, by "
-            "%.4f log density a row (standard error %.4f); "
-            'prior_mean="auto" can use it as the prior mean',
-            gain.size,
-            float(np.mean(gain)),
-            float(np.std(gain)) / np.sqrt(gain.size),
-        )
-
-
-def _gains_of_boosting(
-    fits: Sequence[Fit], processes: Sequence[Data], target: Target, offset: Array | float
-) -> Array:
-    """Return what the log densities of left-out rows gain by boosting, pooled by groups."""
-    first, rng = processes[0], np.random.default_rng(_QUICK_SEED)
-    sampled = sample(len(first.y), _QUICK_ROWS, rng)
-    X = first.inputs.at(sampled)
-    groups = RowGroups(X) if first.groups is None else first.groups.subset(sampled)
-    weights = None if target.weights is None else target.weights[sampled]
-    target = replace(target, y=target.y[sampled], weights=weights, groups=groups)
-    if _different(len(sampled), groups) < _FEWEST or rarest_groups(target, groups) < 2:
-        return np.zeros(0)
-    held_out, scores = held_out_scores(X, target, _QUICK_SEED, _QUICK_FOLDS)
-    judges = sample(held_out.size, _QUICK_JUDGES, rng)
-    rows, scores = sampled[held_out[judges]], scores[judges]
-    likelihoods, at = [fit.likelihood for fit in fits], X[held_out[judges]]
-    gain = _by_line(processes, likelihoods, at, rows, scores, offset, _QUICK_SEED)
-    for fit, data in zip(fits, processes, strict=True):
-        gain = gain - left_out_densities(fit.posterior, data, rows)
-    return gain
 
 
 # --- Coefficient of the prior mean, by the evidence ----------------------------------------------

@@ -60,8 +60,8 @@ class GPSurvival(LikelihoodRegressor):
         As for `GPClassifier`.
     n_jobs, random_state, verbose
         As for `GPClassifier`.
-    prior_mean : None
-        Not available, because a prior mean needs y = f + noise.
+    prior_mean : "auto" or None
+        No prior mean is fitted, because that needs y = f + noise.
     hyperparameters : {"mode", "integrate"} or Integrate
         As for `GPClassifier`; the likelihood's parameters are integrated as well.
 

@@ -202,9 +202,8 @@ def sized(rows: Callable[..., int]) -> Callable[[Function], Function]:
     return decorated
 
 
-def alone(function: Function) -> Function:
-    """Decorate a public function: one thread of BLAS while it runs."""
-    return sized(lambda *_, **__: 0)(function)
+#: Decorate a public function: one thread of BLAS while it runs.
+alone = sized(lambda *_, **__: 0)
 
 
 class BlasThreads:

@@ -43,7 +43,6 @@ __all__ = [
     "Unlike",
     "call",
     "connect",
-    "keep",
     "pack",
     "quiet",
 ]
@@ -363,7 +362,7 @@ class ClusterArguments:
             self._count += 1
             sent = cloudpickle.dumps(item.make(item.number))
             key = f"{self._name}-part-{self._count}"
-            future = self._client.submit(keep, sent, key=key, pure=False)
+            future = self._client.submit(pickle.loads, sent, key=key, pure=False)
             self._parts[item.number] = future
         return future
 
@@ -452,11 +451,6 @@ def _loaded(shared: bytes) -> tuple[str, Callable[[Any], Any]]:
     packages, expected, function = pickle.loads(shared)
     words = difference(expected, provenance(packages))
     return words, (str if words else pickle.loads(function))
-
-
-def keep(pickled: bytes) -> object:
-    """Return the lasting part of arguments, which dask keeps here for the calls that want it."""
-    return pickle.loads(pickled)
 
 
 def call(shared: bytes, item: object, *lasting: object) -> object:

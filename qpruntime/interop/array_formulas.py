@@ -450,9 +450,8 @@ def _weights(t: Tensor) -> tuple[Tensor, ...]:
     )
 
 
-def _sum(terms: Iterable[Tensor]) -> Tensor:
-    """Return the sum of at least one term."""
-    return functools.reduce(operator.add, terms)
+#: Sum of at least one term.
+_sum: Callable[[Iterable[Tensor]], Tensor] = functools.partial(functools.reduce, operator.add)
 
 
 class Spline:

@@ -133,7 +133,7 @@ def _without_noise(node: Node, X: Array) -> Array:
     if isinstance(node, Multiplied):
         return _without_noise(node.first, X) * _without_noise(node.second, X)
     if isinstance(node, Seen):
-        return _without_noise(node.inner, node.of(X))
+        return _without_noise(node.inner, node.kernel.of(X))
     if node.parts.noise:
         return np.zeros(len(X))
     return np.asarray(node.kernel.diag(X), dtype=float)
@@ -146,7 +146,7 @@ def _values(node: Node, X: Array, Z: Array, dtype: DTypeLike) -> Array | float:
     if isinstance(node, Multiplied):
         return _values(node.first, X, Z, dtype) * _values(node.second, X, Z, dtype)
     if isinstance(node, Seen):
-        return _values(node.inner, node.of(X), node.of(Z), dtype)
+        return _values(node.inner, node.kernel.of(X), node.kernel.of(Z), dtype)
     kernel, parts = node.kernel, node.parts
     if parts.constant:
         return node.value
@@ -218,10 +218,11 @@ def _product(node: Multiplied, X: Array, Z: Array, H: Array) -> _Part:
 
 
 def _seen(node: Seen, X: Array, Z: Array, H: Array) -> _Part:
-    part, width = _contract(node.inner, node.of(X), node.of(Z), H), len(node.kernel.columns)
+    kernel = node.kernel
+    part, width = _contract(node.inner, kernel.of(X), kernel.of(Z), H), len(kernel.columns)
     dz = np.zeros(Z.shape)
     for k, column_slope in zip(
-        node.kernel.columns, np.broadcast_to(part.z, (len(Z), width)).T, strict=True
+        kernel.columns, np.broadcast_to(part.z, (len(Z), width)).T, strict=True
     ):
         dz[:, k] += column_slope  # a column may be seen twice
     return part._replace(z=dz)
@@ -284,7 +285,7 @@ def _diagonal_slopes(node: Node, X: Array, rho: Array) -> list[float]:
         first = _diagonal_slopes(node.first, X, rho * scale_second)
         return first + _diagonal_slopes(node.second, X, rho * scale_first)
     if isinstance(node, Seen):
-        return _diagonal_slopes(node.inner, node.of(X), rho)
+        return _diagonal_slopes(node.inner, node.kernel.of(X), rho)
     kernel, parts = node.kernel, node.parts
     if parts.constant or parts.noise:
         return [node.value * float(rho.sum())] * len(node.free)

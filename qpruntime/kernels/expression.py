@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from sklearn.gaussian_process.kernels import Exponentiation, Kernel, Product, Sum
 
-from qpruntime._typing import Array
 from qpruntime.kernels.base import FOREIGN, KernelParts
 from qpruntime.kernels.mixed_inputs import On
 from qpruntime.kernels.registry import parts_of
@@ -68,10 +67,6 @@ class Seen(Leaf):
     def is_free(self) -> bool:
         """True if it has a free parameter."""
         return self.inner.is_free
-
-    def of(self, X: Array) -> Array:
-        """Return the columns that it sees."""
-        return self.kernel.of(X)
 
 
 @dataclass(eq=False)

@@ -22,7 +22,6 @@ __all__ = [
     "RadialByFeature",
     "by_feature",
     "contract_gradient",
-    "contract_read",
     "covariance_function",
     "evaluate",
     "quickest",
@@ -58,7 +57,7 @@ class Covariance:
 
     def contract(self, M: Array) -> Array:
         """Return sum_ij M_ij dK_ij/dtheta (p,) where K was asked for last; M is symmetric."""
-        return contract_read(self._node, self._X, M, self._K)
+        return contract_gradient(self._node, self._X, M, self._K)
 
 
 class Isotropic(Covariance):
@@ -210,24 +209,19 @@ def evaluate(node: Node, X: Array) -> Array:
     return K
 
 
-def contract_gradient(kernel: Kernel, X: Array, M: Array, K: Array | None = None) -> Array:
-    """Return sum_ij M_ij dK_ij/dtheta for every free parameter theta of `kernel`, shape (p,).
+def contract_gradient(node: Node, X: Array, M: Array, K: Array | None = None) -> Array:
+    """Return sum_ij M_ij dK_ij/dtheta for every free parameter theta of a kernel, shape (p,).
 
     Parameters
     ----------
-    kernel : scikit-learn kernel
-        theta are its log-transformed parameters, as in ``kernel.theta``.
+    node : Node
+        The kernel, `read`; theta are its log-transformed parameters, as in ``kernel.theta``.
     X : ndarray, shape (N, d)
     M : ndarray, shape (N, N)
         Symmetric.
     K : ndarray, shape (N, N), optional
         ``kernel(X)``, if it is at hand.
     """
-    return contract_read(read(kernel), X, M, K)
-
-
-def contract_read(node: Node, X: Array, M: Array, K: Array | None = None) -> Array:
-    """Return `contract_gradient` of a kernel that has been read."""
     return np.array(_contract(node, X, M, K), dtype=float)
 
 
@@ -239,7 +233,7 @@ def _contract(node: Node, X: Array, M: Array, K: Array | None) -> list[float]:
     if isinstance(node, Multiplied):
         return _product(node, X, M, K)
     if isinstance(node, Seen):
-        return _contract(node.inner, node.of(X), M, K)
+        return _contract(node.inner, node.kernel.of(X), M, K)
     if node.parts.levels:
         return [*contracted(node.kernel, X, X, M * (node.kernel(X) if K is None else K))]
     if node.parts.constant:

@@ -7,9 +7,9 @@ White noise is no state: it widens observations.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -108,8 +108,8 @@ def _terms(node: Node, reading: _Reading) -> list[StateSpaceTerm]:
     if isinstance(node, Added):
         return _terms(node.first, reading) + _terms(node.second, reading)
     if isinstance(node, Multiplied):
-        left, right = _terms(node.first, reading), _terms(node.second, reading)
-        return [_times(a, b) for a in left for b in right]
+        first, second = _terms(node.first, reading), _terms(node.second, reading)
+        return [_times(a, b) for a in first for b in second]
     power = raised(node)
     if power is not None and power.exponent in (1, 2, 3):
         base = _terms(power.base, reading)
@@ -325,5 +325,4 @@ class StateSpace:
         return slopes
 
 
-def _kron(parts: list[Array]) -> Array:
-    return reduce(lambda left, right: np.asarray(np.kron(left, right)), parts)
+_kron: Callable[[list[Array]], Array] = partial(reduce, np.kron)

@@ -18,19 +18,17 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime._memory import require
 from qpruntime._typing import Array
 from qpruntime.dataframes.encoding import EncodedTable
-from qpruntime.inference.leave_groups import leave_groups_out
-from qpruntime.inference.posterior import Posterior, moved_to
-from qpruntime.inference.sparse.data import (
-    ChunkedRows,
+from qpruntime.dataframes.lazy_rows import (
     LazyInputs,
     chunk_count,
     chunk_slice,
-    is_lazy,
     mapped,
     read,
-    rows_of,
 )
-from qpruntime.inference.sparse.data import sample as read_rows
+from qpruntime.dataframes.lazy_rows import sample as read_rows
+from qpruntime.inference.leave_groups import leave_groups_out
+from qpruntime.inference.posterior import Posterior, moved_to
+from qpruntime.inference.sparse.data import ChunkedRows, rows_of
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.inducing_points import SAMPLE, sample
 from qpruntime.learning.rank_transform import Warp
@@ -72,10 +70,10 @@ class Inputs:
         """Columns that are codes of levels."""
         return () if self.table is None else self.table.categorical
 
-    @cached_property
+    @property
     def stored(self) -> bool:
         """True if rows are read in parts."""
-        return is_lazy(self.rows)
+        return not isinstance(self.rows, np.ndarray) or isinstance(self.rows, np.memmap)
 
     @property
     def X(self) -> Array:
@@ -106,7 +104,8 @@ class Inputs:
 
     def mapped(self, function: Callable[[Array], Array], width: int) -> Inputs:
         """Return rows of another number of columns, each a function of one row."""
-        return replace(self, rows=mapped(self.rows, function, width))
+        rows = mapped(self.rows, function, width) if self.stored else function(self.X)
+        return replace(self, rows=rows)
 
     def chunked(
         self, y: Array, weights: Array | None, prior: Array, scale: Array | None

@@ -80,8 +80,8 @@ class SeriesSolver:
         space = state_space(kernel, settings.approximate)
         limits = Limits(settings.tol, settings.max_sweeps, 1.0)
         placed = Placed(Clock(0, False), order, np.arange(n), n)
-        parts = concluded(kernel, space, series, limits, sites, placed)
-        post = SeriesPosterior.of(*parts)
+        outcome, solution = concluded(kernel, space, series, limits, sites, placed)
+        post = SeriesPosterior._of(outcome, solution, swept=outcome.n)
         warn_unsettled(post, settings.tol, n, of_estimator=True)
         return post
 

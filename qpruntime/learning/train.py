@@ -5,7 +5,7 @@ All estimators share it. It knows kernels, objectives and restarts, but no label
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,20 +96,8 @@ def train(
     """
     kernel, projector = begin.kernel, data.projector
     rows, others = data.joint is None and solver is None, begin.others
-    if settings.search.objective == "loo" and projector.method in ("vb", "wp"):
-        why = "maximises its bound" if projector.method == "vb" else "has no gradient for it"
-        raise InputError(
-            f'method {projector.method!r} {why}; optimize="loo" needs method "ep" or "qp"'
-        )
-    groups = data.groups
-    if settings.search.objective == "loo" and groups is not None and groups.repeat:
-        copies = len(groups.codes) - groups.count
-        warn(
-            f'optimize="loo" leaves out single rows, and {copies} of {len(groups.codes)} rows '
-            "have a copy in their group, which reveals them: give equal rows once, with "
-            'sample_weight, or use "evidence"',
-            UserWarning,
-        )
+    if settings.search.objective == "loo":
+        _check_leave_one_out(data)
     search = settings
     if solver is not None:
         # Advice about kernels whose matrix is diagonal is not for values of their own.
@@ -132,19 +120,8 @@ def train(
     solver.require(len(data.y if rows else data.X), kernel, learns)
     if learns:
         solver.expect(data, kernel)
-        runs = (1 + settings.search.restarts) * (1 + len(others))
-        with evaluation_reports(settings.verbose, settings.search.objective, runs) as report:
-            optima, sites, advice = optimise(data, begin, search, rng, report, solver)
-            for alternative in others:
-                further, ended, _ = optimise(data, alternative, settings, rng, report, solver)
-                if further[0].score > optima[0].score:
-                    begin, sites, optima = alternative, ended, further + optima
-                else:
-                    optima += further
-            kernel = begin.kernel
-            if begin.by_feature and optima[0].success:
-                refined = _refine(data, begin, settings, rng, report, solver, optima, sites)
-                kernel, optima, sites = refined
+        starts = begin, others
+        begin, kernel, optima, sites, advice = _best(data, starts, settings, search, rng, solver)
         if settings.given and search is not settings:
             advice += initialisation.at_bounds(
                 kernel, data.X, optima[0].theta, optima[0].slope, settings.search.objective
@@ -179,6 +156,52 @@ def train(
             data, begin, settings, node_rng, solver, kernel, optima[0]
         )
     return Fit(kernel, projector.likelihood, post, optima, None, nodes)
+
+
+def _best(
+    data: Data,
+    starts: tuple[Start, Sequence[Start]],
+    settings: Settings,
+    search: Settings,
+    rng: np.random.Generator,
+    solver: Solver,
+) -> tuple[Start, Kernel, tuple[Optimum, ...], Sites | None, list[str]]:
+    """Optimise from the first kernel and from the others, and return the best one's results.
+
+    The results are the start, its kernel, all optima from the best on, EP's sites and advice.
+    """
+    begin, others = starts
+    runs = (1 + settings.search.restarts) * (1 + len(others))
+    with evaluation_reports(settings.verbose, settings.search.objective, runs) as report:
+        optima, sites, advice = optimise(data, begin, search, rng, report, solver)
+        for alternative in others:
+            further, ended, _ = optimise(data, alternative, settings, rng, report, solver)
+            if further[0].score > optima[0].score:
+                begin, sites, optima = alternative, ended, further + optima
+            else:
+                optima += further
+        kernel = begin.kernel
+        if begin.by_feature and optima[0].success:
+            kernel, optima, sites = _refine(
+                data, begin, settings, rng, report, solver, optima, sites
+            )
+    return begin, kernel, optima, sites, advice
+
+
+def _check_leave_one_out(data: Data) -> None:
+    """Refuse methods whose leave-one-out density has no gradient, and warn about repeated rows."""
+    method, groups = data.projector.method, data.groups
+    if method in ("vb", "wp"):
+        why = "maximises its bound" if method == "vb" else "has no gradient for it"
+        raise InputError(f'method {method!r} {why}; optimize="loo" needs method "ep" or "qp"')
+    if groups is not None and groups.repeat:
+        copies = len(groups.codes) - groups.count
+        warn(
+            f'optimize="loo" leaves out single rows, and {copies} of {len(groups.codes)} rows '
+            "have a copy in their group, which reveals them: give equal rows once, with "
+            'sample_weight, or use "evidence"',
+            UserWarning,
+        )
 
 
 def _refine(

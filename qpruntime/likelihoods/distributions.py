@@ -113,13 +113,15 @@ class NegativeBinomialResponse(SciPyResponse):
         from scipy.special import betainc  # takes longer to import than all likelihoods
 
         r, events = self.dispersion, np.floor(np.minimum(y, _FAR)) + 1.0
-        count, share, other = np.broadcast_arrays(
+        count, share, complement = np.broadcast_arrays(
             np.maximum(events, 1.0), self.share, self.rate / (r + self.rate)
         )
         below = share < 0.5  # where P(Y <= y) is the one that takes the smaller share
-        p = betainc(np.where(below, r, count), np.where(below, count, r), np.minimum(share, other))
+        p = betainc(
+            np.where(below, r, count), np.where(below, count, r), np.minimum(share, complement)
+        )
         far = (below == upper) & (p > _NEARLY_ALL)
         p = np.where(below == upper, 1.0 - p, p)
-        first, second, larger = (r, count, share) if not upper else (count, r, other)
+        first, second, larger = (r, count, share) if not upper else (count, r, complement)
         p[far] = betainc(*(np.broadcast_to(a, p.shape)[far] for a in (first, second, larger)))
         return np.where(events >= 1.0, p, float(upper))

@@ -165,7 +165,7 @@ class Projector:
             self.source = self.table.source(SURFACES_QP if method == "qp" else SURFACES_EP)
             return
         self.need_density('only tables of surfaces do without it, and not for method "vb"')
-        # Under normal noise the tilted density is normal: sigma* is its standard deviation.
+        # The tilted density under normal noise is normal: sigma* is its standard deviation.
         if method in ("ep", "vb") or (self.likelihood.is_normal and not self.table):
             self.source = self.without_table
         elif self.table:
@@ -365,7 +365,7 @@ _INSIDE = float(np.exp(2.0 * STEP)) * (1.0 + 1e-12)
 def moved(projector: Projector, name: str) -> dict[int, Projector]:
     """Return projectors with a parameter of the likelihood moved by `PLACES` steps of its log.
 
-    At a limit of the parameter the differences are about a point two steps inside.
+    The differences at a limit of the parameter are about a point two steps inside.
     """
     likelihood = projector.likelihood
     low, high = likelihood.limits.get(name, (0.0, np.inf))

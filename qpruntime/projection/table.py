@@ -85,8 +85,8 @@ class Table:
     def axes(self) -> NDArray[np.float64]:
         """Return start, stop and cells per unit of both axes, then the first outcome.
 
-        This is the form for `qpruntime.projection.interpolation`. For a table with one axis, the
-        first three are not used.
+        This is the form for `qpruntime.projection.interpolation`. The first three are not used for
+        a table with one axis.
         """
         numbers = []
         for axis in (self.metadata.axes[0], self.metadata.axes[-1]):

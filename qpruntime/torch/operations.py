@@ -85,9 +85,7 @@ class Torch(ArrayLibrary[torch.Tensor]):
         class Derived(torch.autograd.Function):
             generate_vmap_rule = True
 
-            @staticmethod
-            def forward(z: torch.Tensor) -> torch.Tensor:
-                return value(z)
+            forward = staticmethod(value)
 
             @staticmethod
             def setup_context(

@@ -67,7 +67,7 @@ def run(task: Task, data: sets.Middle) -> dict[str, Any] | None:
             said = intervals.judged(task.model, model, data, task.seed)
     words = ""
     if task.model in OURS:
-        words = f"{model.engine_}{', boosted mean' if model.prior_mean_ is not None else ''}"
+        words = f"{model.engine_}{', boosting' if model.prior_mean_ is not None else ''}"
     return {
         **task._asdict(), "kind": data.kind, "columns": data.X.shape[1], "n": len(data.y),
         "loss": loss, "calibration": calibration, "cpu": seconds, "elapsed": elapsed,

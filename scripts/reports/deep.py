@@ -7,18 +7,7 @@ import numpy as np
 
 from scripts.benchmarks.data import deep as deep_data
 from scripts.records import lines
-from scripts.reports.tables import (
-    Cell,
-    Record,
-    Table,
-    across,
-    average,
-    count,
-    filled,
-    mean_error,
-    spread,
-    table,
-)
+from scripts.reports import tables
 
 
 class Published(NamedTuple):
@@ -53,25 +42,25 @@ PUBLISHED_BINARY = {
 _FIT = ("data", "inducing", "power", "steps", "dtype", "model")
 
 
-def _stated(form: Callable[[Published], str]) -> Cell:
+def _stated(form: Callable[[Published], str]) -> tables.Cell:
     """What was published of this fit."""
 
-    def cell(rows: list[Record]) -> str:
+    def cell(rows: list[tables.Record]) -> str:
         found = PUBLISHED.get((rows[0]["data"], rows[0]["model"], rows[0]["inducing"]))
         return "–" if found is None else form(found)
 
     return cell
 
 
-def _named(rows: list[Record]) -> str:
+def _named(rows: list[tables.Record]) -> str:
     first = rows[0]
     power = "" if first["power"] == 1.0 else f", α = {first['power']:g}"
     return first["model"] + power + ("" if first["dtype"] == "float64" else f", {first['dtype']}")
 
 
-def _fits(names: tuple[str, ...], columns: Any) -> Table:
+def _fits(names: tuple[str, ...], columns: Any) -> tables.Table:
     """A line for each kind of fit, sets in the order of their names."""
-    return Table(
+    return tables.Table(
         "reproduce_deep.jsonl",
         columns,
         group=_FIT,
@@ -80,32 +69,32 @@ def _fits(names: tuple[str, ...], columns: Any) -> Table:
     )
 
 
-_REGRESSION: list[tuple[str, Cell]] = [
+_REGRESSION: list[tuple[str, tables.Cell]] = [
     ("data", "{data}"),
     ("M", lambda rows: str(rows[0]["inducing"] or "–")),
     ("model", _named),
-    ("splits", count),
-    ("log-likelihood", spread("log_density")),
+    ("splits", tables.count),
+    ("log-likelihood", tables.spread("log_density")),
     ("published", _stated(lambda p: f"{p.log_density:.2f} ± {p.error:.2f}")),
-    ("by 100 draws", spread("log_density_drawn")),
-    ("RMSE", spread("rmse")),
+    ("by 100 draws", tables.spread("log_density_drawn")),
+    ("RMSE", tables.spread("rmse")),
     ("RMSE, published", _stated(lambda p: f"{p.rmse:.2f}")),
-    ("CPU s a fit", average("cpu", ".0f", np.median)),
+    ("CPU s a fit", tables.average("cpu", ".0f", np.median)),
 ]
 #: Log-likelihood and RMSE by data, inducing inputs and model.
 regression = _fits(deep_data.REGRESSION, _REGRESSION)
 
 
-def _stated_binary(model: str) -> Cell:
+def _stated_binary(model: str) -> tables.Cell:
     return lambda rows: f"{PUBLISHED_BINARY[rows[0]['data']][model]:.2f}"
 
 
 #: Log-likelihoods of the binary sets, a line for each set.
-by_depth = Table(
+by_depth = tables.Table(
     "reproduce_deep.jsonl",
     {
         "data": "{data}",
-        **across("model", ("GP", "DGP-1", "DGP-2", "DGP-3"), spread("log_density")),
+        **tables.across("model", ("GP", "DGP-1", "DGP-2", "DGP-3"), tables.spread("log_density")),
         "GP, published": _stated_binary("GP"),
         "DGP-3, published": _stated_binary("DGP-3"),
     },
@@ -115,13 +104,15 @@ by_depth = Table(
 )
 
 
-def _pairs(groups: dict[Any, list[Record]], key: Any, other: Any) -> list[tuple[Record, Record]]:
+def _pairs(
+    groups: dict[Any, list[tables.Record]], key: Any, other: Any
+) -> list[tuple[tables.Record, tables.Record]]:
     """Records of one kind of fit, and those of another of the same split."""
     base = {row["split"]: row for row in groups.get(other, [])}
     return [(row, base[row["split"]]) for row in groups[key] if row["split"] in base]
 
 
-def beside_published(records: Iterable[Record] | None = None) -> str:
+def beside_published(records: Iterable[tables.Record] | None = None) -> str:
     """Return log-likelihoods of the published models and of one more hidden unit, with gains."""
     rows, groups = [], regression.groups(records)
     for key, some in groups.items():
@@ -129,19 +120,19 @@ def beside_published(records: Iterable[Record] | None = None) -> str:
         if model not in ("dense GP", "GP", "DGP-2", "DGP-3") or "float32" in fit:
             continue
         pairs = _pairs(groups, key, (*fit, "GP")) if model[:3] == "DGP" else []
-        gain = mean_error([deep["log_density"] - one["log_density"] for deep, one in pairs])
+        gain = tables.mean_error([deep["log_density"] - one["log_density"] for deep, one in pairs])
         cells = [
-            filled(cell, some)
+            tables.filled(cell, some)
             for header, cell in _REGRESSION
             if header in ("data", "M", "model", "log-likelihood", "published", "CPU s a fit")
         ]
         rows.append([*cells[:-1], gain, cells[-1]])
     head = ["data", "M", "model", "log-likelihood", "published", "gain over GP", "CPU s a fit"]
-    return table(head, rows)
+    return tables.table(head, rows)
 
 
 #: Last marks of all programs, as ``benchmarks deep`` measured them in one run.
-peers = Table(
+peers = tables.Table(
     lambda: [{**r, **r["marks"][-1]} for r in lines("bench_deep.jsonl")],
     {
         "data": "{data}",

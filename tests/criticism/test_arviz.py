@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qpruntime import GPClassifier, InputError
+from qpruntime import GPClassifier
 from qpruntime.criticism import leave_one_out, to_arviz
 from tests.criticism.conftest import COUNTS, EXPOSURE, KERNEL, LABELS, X
+from tests.tools.cases import refuses
 
 pytest.importorskip("xarray")
 
@@ -41,14 +42,11 @@ def test_groups(labels, counts, numbers):
 
 def test_what_was_not_kept_is_asked_for():
     model = GPClassifier(KERNEL, optimize=False, inducing=15).fit(X, LABELS)
-    with pytest.raises(InputError, match="pass y"):
-        to_arviz(model)
-    with pytest.raises(InputError, match="pass X"):
-        to_arviz(model, LABELS)
+    refuses("pass y", to_arviz, model)
+    refuses("pass X", to_arviz, model, LABELS)
     tree = to_arviz(model, LABELS, X=X, n_samples=50, random_state=0)
     np.testing.assert_array_equal(tree["observed_data"]["y"].values, LABELS == "up")
-    with pytest.raises(InputError, match="60 rows"):
-        to_arviz(model, LABELS, X=X[:5])
+    refuses("60 rows", to_arviz, model, LABELS, X=X[:5])
 
 
 def test_arviz_reads_it(counts):

@@ -16,7 +16,7 @@ from qpruntime.deep.layers import Batch, energy
 from qpruntime.deep.predictive import evidence, quantiles_of
 from qpruntime.likelihoods import get
 from qpruntime.projection.site_kernel import project_many
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.contract import check_contract
 
 #: Small, and of few sizes: every size of a batch and of layers is compiled.
@@ -177,8 +177,7 @@ def test_any_likelihood(data):
     for column, q in zip(found.T, (0.1, 0.5, 0.9), strict=True):
         # Five standard errors of a share of 200 000 draws.
         np.testing.assert_allclose((drawn < column).mean(axis=0), q, atol=0.006)
-    with pytest.raises(InputError, match="leave n_samples out"):
-        robust.predict_quantiles(X, n_samples=10)
+    refuses("leave n_samples out", robust.predict_quantiles, X, n_samples=10)
 
 
 def test_counts(data):
@@ -232,8 +231,7 @@ def test_a_likelihood_that_fails_says_so(data):
 
     own = Likelihood.from_log_prob(broken, name="mine")
     model = DeepGPRegressor((), likelihood=own, **QUICK)
-    with pytest.raises(NumericalError, match="mine"):
-        model.fit(*data)
+    refuses("mine", model.fit, *data, error=NumericalError)
     assert not hasattr(model, "layers_")
 
 
@@ -411,8 +409,7 @@ def test_figures(data, fitted, classes):
     wide = np.hstack([data[0], data[0] ** 2])
     flat = DeepGPRegressor((), **QUICK).fit(wide, data[1]).plot_layers(wide)
     assert flat.axes[0].get_title() == "function"
-    with pytest.raises(InputError, match="process is 1, of 1"):
-        classes.plot_layers(data[0], process=1)
+    refuses("process is 1, of 1", classes.plot_layers, data[0], process=1)
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     frame = pandas.DataFrame(wide, columns=["a", "b"])
     DeepGPRegressor((), **QUICK).fit(frame, data[1]).plot_layers(frame)

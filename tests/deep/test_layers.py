@@ -5,14 +5,7 @@ import pytest
 
 jax = pytest.importorskip("jax", reason="the extra deep is not installed")
 
-from qpruntime.deep import layers as rooms  # noqa: E402
-from qpruntime.deep.layers import (  # noqa: E402
-    Layer,
-    at_normals,
-    at_points,
-    forward,
-    shared,
-)
+from qpruntime.deep import layers  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -27,7 +20,7 @@ def layer(inputs=2, outputs=2, points=5, linear=True, seed=0):
     rng = np.random.default_rng(seed)
     root = np.tril(rng.standard_normal((outputs, points, points)))
     slope = rng.standard_normal((outputs, inputs)) if linear else None
-    return Layer(
+    return layers.Layer(
         Z=rng.standard_normal((points, inputs)),
         log_scale=rng.uniform(-0.3, 0.5, inputs),
         log_variance=np.array(0.26),
@@ -47,7 +40,7 @@ def kernel(own, a, b):
 def given(own, x, epsilon=EPSILON):
     """Mean and variance of every output at known inputs, by plain inverses."""
     K = kernel(own, own.Z, own.Z)
-    K += rooms.JITTER * np.exp(own.log_variance) * np.eye(len(K))
+    K += layers.JITTER * np.exp(own.log_variance) * np.eye(len(K))
     k = kernel(own, x, own.Z)
     phi = np.linalg.solve(np.linalg.cholesky(K), k.T).T
     mean, variance = [], []
@@ -90,22 +83,22 @@ def test_reference_values():
     m, s = MEANS[:1], VARIANCES[:1]
     psi1 = [0.74938389, 0.64710061, 0.26516197]
     psi2 = [0.68220289, 0.47310616, 0.25129068, 0.55305698, 0.11760690, 0.14677246]
-    np.testing.assert_allclose(rooms.expected(own, m, s)[0], psi1, atol=6e-9)
-    logs, factor = rooms.log_pairs(own, m, s)
+    np.testing.assert_allclose(layers.expected(own, m, s)[0], psi1, atol=6e-9)
+    logs, factor = layers.log_pairs(own, m, s)
     np.testing.assert_allclose(np.exp(logs[0]) * factor[0], psi2, atol=6e-9)
 
 
 @pytest.mark.parametrize("linear", [False, True])
 def test_moments_beside_quadrature(linear):
     own = layer(linear=linear)
-    (known,), _ = jax.jit(shared)([own], EPSILON)
-    normals = jax.jit(at_normals)
+    (known,), _ = jax.jit(layers.shared)([own], EPSILON)
+    normals = jax.jit(layers.at_normals)
     found = normals(own, known, MEANS, VARIANCES)
     wanted = through(own, MEANS, VARIANCES)
     # Inverses of K lose cond(K) = 1e2 of the rounding.
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(found[1], wanted[1], rtol=1e-11)
-    at, exact = at_points(own, known, MEANS), given(own, MEANS)
+    at, exact = layers.at_points(own, known, MEANS), given(own, MEANS)
     np.testing.assert_allclose(at[0], exact[0], rtol=1e-12)
     np.testing.assert_allclose(at[1], exact[1], rtol=1e-12)
     close = normals(own, known, MEANS, np.full_like(MEANS, 1e-14))
@@ -120,8 +113,8 @@ def test_single_precision_of_pairs():
 
     @jax.jit
     def both(own):
-        (known,), _ = shared([own], EPSILON)
-        return [at_normals(own, known, MEANS, VARIANCES, t) for t in (None, np.float32)]
+        (known,), _ = layers.shared([own], EPSILON)
+        return [layers.at_normals(own, known, MEANS, VARIANCES, t) for t in (None, np.float32)]
 
     exact, found = both(own)
     assert found[1].dtype == np.float64
@@ -136,7 +129,7 @@ def test_two_layers_average_over_the_layer_below():
 
     @jax.jit
     def moved(both):
-        return forward(both, shared(both, EPSILON)[0], x)[-1]
+        return layers.forward(both, layers.shared(both, EPSILON)[0], x)[-1]
 
     mean, variance = moved((below, above))
     m, s = given(below, x)
@@ -151,10 +144,10 @@ def test_two_layers_average_over_the_layer_below():
 def test_variances_are_of_psi2():
     """Eq. (5) as printed has psi1 psi1^T where psi2 belongs: variances no quadrature confirms."""
     own = layer(linear=False)
-    (known,), _ = jax.jit(shared)([own], EPSILON)
-    psi1 = np.asarray(rooms.expected(own, MEANS, VARIANCES))
-    logs, factor = rooms.log_pairs(own, MEANS, VARIANCES)
-    number = rooms.upper(5)[2]
+    (known,), _ = jax.jit(layers.shared)([own], EPSILON)
+    psi1 = np.asarray(layers.expected(own, MEANS, VARIANCES))
+    logs, factor = layers.log_pairs(own, MEANS, VARIANCES)
+    number = layers.upper(5)[2]
     psi2 = (np.exp(logs) * np.asarray(factor)[:, None])[:, number]
     inner = np.asarray(known.inverse.T @ known.inner @ known.inverse)
     wanted = through(own, MEANS, VARIANCES)[1]

@@ -1,7 +1,5 @@
 """Observations in any unit, from any origin: the same model, reported in the units of y."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize

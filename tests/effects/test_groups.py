@@ -1,7 +1,5 @@
 """Effects of groups: shifts of columns that have slopes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """How hyper-parameters are integrated by default: on a grid, or by fewer nodes if these suffice."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

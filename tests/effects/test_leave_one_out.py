@@ -4,8 +4,6 @@ Where groups are all there is, equal rows are one site and the cavity of a group
 the model says is exact.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import sparse

@@ -1,7 +1,5 @@
 """The estimator: beside reference values and dense algebra, saved, cloned, refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -32,7 +30,7 @@ from qpruntime.effects.objective import Assembly, EffectsObjective
 from qpruntime.effects.results import profiled_numbers, weighted_quantiles
 from qpruntime.effects.term import covariance_of
 from qpruntime.predictive.mixtures import Mixture
-from tests.tools.differences import slopes
+from tests.tools.oracle import slopes
 
 REFERENCE = json.loads((Path(__file__).parent / "reference.json").read_text())
 ROWS = np.arange(40)

@@ -1,7 +1,5 @@
 """The search for hyper-parameters: where sites start, its units, and where it ends."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize

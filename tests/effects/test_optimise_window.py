@@ -1,7 +1,5 @@
 """Large fields: the search starts from the mode of a window of rows, and ends where others do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Summaries where labels are separated or alike, beside grids of the exact posterior."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

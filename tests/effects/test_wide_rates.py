@@ -1,7 +1,5 @@
 """Counts whose log rates are bounded from one side alone, beside sums over a grid."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -11,17 +11,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-import qpruntime
-from qpruntime import (
-    ConvergenceWarning,
-    GPClassifier,
-    GPPoissonRegressor,
-    GPRobustRegressor,
-    InputError,
-    Search,
-    TableError,
-    infer,
-)
+import qpruntime as qp
 
 RNG = np.random.default_rng(14)
 X = np.sort(RNG.uniform(-3.0, 3.0, 14))[:, None]
@@ -29,26 +19,26 @@ OTHER = X[::-1] * [[2.0]] + 0.5
 NEW = np.linspace(-4.0, 4.0, 9)[:, None]
 WAVE = np.sin(2.0 * X[:, 0])
 KERNEL = ConstantKernel(1.0) * RBF(1.0)
-OURS = str(Path(qpruntime.__file__).parent)
+OURS = str(Path(qp.__file__).parent)
 
 #: Per estimator: what it is fitted to first, and then to no end.
 CASES = {
     "two classes": (
-        GPClassifier(KERNEL),
+        qp.GPClassifier(KERNEL),
         (X, np.where(WAVE > 0.0, "spam", "ham")),
         (np.column_stack([OTHER, OTHER]), np.where(WAVE > 0.3, "dog", "cat")),
     ),
     "three classes": (
-        GPClassifier(KERNEL, likelihood="logistic"),
+        qp.GPClassifier(KERNEL, likelihood="logistic"),
         (X, np.digitize(WAVE, [-0.5, 0.5])),
         (OTHER, np.digitize(WAVE, [-0.2, 0.4]) + 7),
     ),
     "counts": (
-        GPPoissonRegressor(KERNEL),
+        qp.GPPoissonRegressor(KERNEL),
         (X, np.arange(14) // 2, np.full(14, 3.0)),
         (OTHER, np.arange(14) * 3, np.linspace(10.0, 20.0, 14)),
     ),
-    "outliers": (GPRobustRegressor(KERNEL), (X, WAVE), (OTHER, 1e3 * WAVE + 1e4)),
+    "outliers": (qp.GPRobustRegressor(KERNEL), (X, WAVE), (OTHER, 1e3 * WAVE + 1e4)),
 }
 
 
@@ -59,11 +49,11 @@ def state(model):
         found = [*model.latent(new), model.predict(new)]
     except NotFittedError:
         return NotFittedError
-    if isinstance(model, GPClassifier):
+    if isinstance(model, qp.GPClassifier):
         found += [model.predict_log_proba(new), model.classes_]
-    if isinstance(model, GPPoissonRegressor):
+    if isinstance(model, qp.GPPoissonRegressor):
         found += [model.exposure_, np.array(model.mean_)]
-    if isinstance(model, GPRobustRegressor):
+    if isinstance(model, qp.GPRobustRegressor):
         found += [model.predict_quantiles(new), model.predict_log_density(new, NEW[:, 0])]
         found += [np.array(model.scale_)]
     found.append(np.array(model.n_features_in_))
@@ -104,7 +94,7 @@ def case(request):
 @pytest.mark.parametrize("restarts", [0, 2])
 def test_interrupted_by_the_callback(case, restarts):
     model, first, second = case
-    search = Search(restarts=restarts, max_iter=4, callback=stop_at(2))
+    search = qp.Search(restarts=restarts, max_iter=4, callback=stop_at(2))
     model.set_params(optimize=search, random_state=1)
     with pytest.raises(Stop):
         model.fit(*first)
@@ -127,15 +117,15 @@ def test_refused_or_failed(case):
         ({}, (points[:-1], targets), ValueError),
         ({}, (points, [None] * 14), ValueError),
         ({"kernel": Broken(1.0)}, second, ArithmeticError),
-        ({"table": "/nowhere/table.h5"}, second, TableError),
-        ({"tol": -1.0}, second, InputError),
+        ({"table": "/nowhere/table.h5"}, second, qp.TableError),
+        ({"tol": -1.0}, second, qp.InputError),
     ]:
         kept = model.get_params(deep=False)
         with pytest.raises(error):
             model.set_params(**change).fit(*arguments)
         model.set_params(**kept)
         assert state(model) == before
-    with pytest.raises((InputError, ValueError)):
+    with pytest.raises((qp.InputError, ValueError)):
         model.fit(points, targets, sample_weight=np.full(14, -1.0))
     assert state(model) == before
 
@@ -146,21 +136,21 @@ def test_warnings_made_errors(case):
     before = state(model)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(ConvergenceWarning):
+        with pytest.raises(qp.ConvergenceWarning):
             model.set_params(max_sweeps=1, tol=1e-12).fit(*second)
     assert state(model) == before
 
 
 def test_a_refit_forgets_all_of_the_fit_before():
     frame = pytest.importorskip("pandas").DataFrame({"speed": X[:, 0]})
-    model = GPClassifier(KERNEL, optimize=False).fit(frame, WAVE > 0.0)
+    model = qp.GPClassifier(KERNEL, optimize=False).fit(frame, WAVE > 0.0)
     assert model.feature_names_in_.tolist() == ["speed"]
     model.fit(X, WAVE > 0.0)
     assert not hasattr(model, "feature_names_in_")
     with pytest.raises(ValueError, match="one class"):
         model.fit(frame, np.ones(14))
     assert not hasattr(model, "feature_names_in_")
-    assert state(model) == state(GPClassifier(KERNEL, optimize=False).fit(X, WAVE > 0.0))
+    assert state(model) == state(qp.GPClassifier(KERNEL, optimize=False).fit(X, WAVE > 0.0))
 
 
 def lines_of(run):
@@ -239,7 +229,7 @@ def test_interrupted_by_a_signal(case):
     def stop(number, frame):
         raise Stop
 
-    model.set_params(optimize=Search(max_iter=3)).fit(*second)
+    model.set_params(optimize=qp.Search(max_iter=3)).fit(*second)
     after = state(model)
     model.fit(*first)
     before = state(model)
@@ -275,7 +265,7 @@ def test_the_data_may_change_after_the_fit(case):
 
 def test_an_interrupted_gradient_leaves_the_posterior():
     K = np.exp(-0.5 * (X - X.T) ** 2)
-    post = infer(K, np.sign(WAVE))
+    post = qp.infer(K, np.sign(WAVE))
     true = post.evidence_gradient(K)
     n = lines_of(lambda: post.evidence_gradient(K))
     assert n > 20
@@ -287,11 +277,13 @@ def test_an_interrupted_gradient_leaves_the_posterior():
 def test_warnings_name_the_line_of_the_user():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        infer(np.eye(2), [1, -1], max_sweeps=1)
-        GPClassifier(KERNEL, optimize=Search(max_iter=1)).fit(X, WAVE > 0.3)
-        GPClassifier(KERNEL, optimize=Search(max_iter=1)).fit(X, np.digitize(WAVE, [-0.5, 0.5]))
-        GPPoissonRegressor(KERNEL, mean=0.0, optimize=False).fit(X, np.arange(14))
-        GPRobustRegressor(KERNEL, optimize=Search(max_iter=1)).fit(X, WAVE)
+        qp.infer(np.eye(2), [1, -1], max_sweeps=1)
+        qp.GPClassifier(KERNEL, optimize=qp.Search(max_iter=1)).fit(X, WAVE > 0.3)
+        qp.GPClassifier(KERNEL, optimize=qp.Search(max_iter=1)).fit(
+            X, np.digitize(WAVE, [-0.5, 0.5])
+        )
+        qp.GPPoissonRegressor(KERNEL, mean=0.0, optimize=False).fit(X, np.arange(14))
+        qp.GPRobustRegressor(KERNEL, optimize=qp.Search(max_iter=1)).fit(X, WAVE)
     assert {warning.filename for warning in caught} == {__file__}
     lines = [warning.lineno for warning in caught]
     assert len(lines) >= 5

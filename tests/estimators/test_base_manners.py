@@ -4,17 +4,8 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime import (
-    ConvergenceWarning,
-    GPClassifier,
-    GPOrdinal,
-    GPPoissonRegressor,
-    GPRegressor,
-    GPRobustRegressor,
-    InputError,
-    Search,
-)
-from tests.tools.cases import every_case
+import qpruntime as qp
+from tests.tools.cases import every_case, refuses
 from tests.tools.contract import check_contract
 
 FIXED = ConstantKernel(1.5, "fixed") * RBF(1.3, "fixed")
@@ -29,13 +20,13 @@ NEW = np.array([[0.5], [3.0], [5.5], [11.0]])
 EXPOSURE = {"exposure": np.linspace(0.5, 2.0, 40)}
 
 MODELS = [
-    (GPClassifier(method="ep"), LABELS),
-    (GPPoissonRegressor(method="ep"), COUNTS),
-    (GPRobustRegressor(method="ep"), REALS),
+    (qp.GPClassifier(method="ep"), LABELS),
+    (qp.GPPoissonRegressor(method="ep"), COUNTS),
+    (qp.GPRobustRegressor(method="ep"), REALS),
 ]
 
 
-class Rounded(GPPoissonRegressor):
+class Rounded(qp.GPPoissonRegressor):
     """Takes any target, so that scikit-learn's generic checks run to their ends."""
 
     def fit(self, X, y, exposure=None, sample_weight=None):
@@ -54,23 +45,23 @@ WEIGHTS_OF_JOINT_CLASSES = dict.fromkeys(
     ["check_sample_weights_list", "check_sample_weight_equivalence_on_dense_data"],
     "weights other than 0 and 1 are refused",
 )
-FEW = Search(max_iter=5)
+FEW = qp.Search(max_iter=5)
 SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
     ("estimator", "expected"),
     [
-        (GPClassifier(optimize=FEW), TWO_SITES),
+        (qp.GPClassifier(optimize=FEW), TWO_SITES),
         pytest.param(Rounded(optimize=FEW), TWO_SITES, marks=SLOW),
         pytest.param(
-            GPRobustRegressor(method="ep", optimize=Search(max_iter=1)), TWO_SITES, marks=SLOW
+            qp.GPRobustRegressor(method="ep", optimize=qp.Search(max_iter=1)), TWO_SITES, marks=SLOW
         ),
         pytest.param(Rounded(link="exp", optimize=FEW), TWO_SITES, marks=SLOW),
-        pytest.param(GPRegressor(method="ep", optimize=False), {}, marks=SLOW),
-        pytest.param(GPOrdinal(method="ep", optimize=False), TWO_SITES, marks=SLOW),
+        pytest.param(qp.GPRegressor(method="ep", optimize=False), {}, marks=SLOW),
+        pytest.param(qp.GPOrdinal(method="ep", optimize=False), TWO_SITES, marks=SLOW),
         pytest.param(
-            GPClassifier(ConstantKernel(4.0) * RBF(1.0), multi_class="joint"),
+            qp.GPClassifier(ConstantKernel(4.0) * RBF(1.0), multi_class="joint"),
             WEIGHTS_OF_JOINT_CLASSES,
             marks=SLOW,
         ),
@@ -83,11 +74,11 @@ def test_scikit_learn_contract(estimator, expected):
 @every_case(
     ("model", "y", "given"),
     [
-        (GPClassifier(method="ep"), LABELS, {}),
-        (GPClassifier(method="qp"), LABELS, {}),
-        (GPPoissonRegressor(link="square"), COUNTS, EXPOSURE),
-        (GPPoissonRegressor(link="exp"), COUNTS, EXPOSURE),
-        (GPRobustRegressor(method="ep", noise_bounds={"nu": (1.0, 30.0)}), REALS, {}),
+        (qp.GPClassifier(method="ep"), LABELS, {}),
+        (qp.GPClassifier(method="qp"), LABELS, {}),
+        (qp.GPPoissonRegressor(link="square"), COUNTS, EXPOSURE),
+        (qp.GPPoissonRegressor(link="exp"), COUNTS, EXPOSURE),
+        (qp.GPRobustRegressor(method="ep", noise_bounds={"nu": (1.0, 30.0)}), REALS, {}),
     ],
 )
 @every_case("objective", ["evidence", "loo"])
@@ -95,7 +86,7 @@ def test_scikit_learn_contract(estimator, expected):
 def test_rows_of_weight_0_are_not_learnt_from(model, y, given, objective):
     """Bit by bit, so the first steps tell."""
     keep = np.arange(40) % 5 != 0  # two of the outliers go
-    model.set_params(optimize=Search(objective, max_iter=3))
+    model.set_params(optimize=qp.Search(objective, max_iter=3))
     model.fit(X, y, sample_weight=keep.astype(float), **given)
     theta, latent = model.optimum_.theta, model.latent(NEW)
     if given:
@@ -111,23 +102,24 @@ def test_rows_of_weight_0_are_not_learnt_from(model, y, given, objective):
 )
 @every_case("model, y", MODELS)
 def test_weights_that_are_refused(model, y, weights, words):
-    with pytest.raises(ValueError, match=words):
-        model.fit(X, y, sample_weight=weights)
+    refuses(words, model.fit, X, y, error=ValueError, sample_weight=weights)
 
 
 def test_vb_takes_no_weights():
-    with pytest.raises(InputError, match='"vb" takes neither weights'):
-        GPPoissonRegressor(FIXED, method="vb").fit(X, COUNTS, sample_weight=np.full(40, 2.0))
+    with pytest.raises(qp.InputError, match='"vb" takes neither weights'):
+        qp.GPPoissonRegressor(FIXED, method="vb").fit(X, COUNTS, sample_weight=np.full(40, 2.0))
 
 
 @every_case("model, y", MODELS)
 def test_running_out_warns_the_caller(model, y):
     own = type(model)
-    with pytest.warns(ConvergenceWarning, match=r"evidence was not maximised.*max_iter") as caught:
-        searched = own(method="ep", optimize=Search(max_iter=1)).fit(X, y)
+    with pytest.warns(
+        qp.ConvergenceWarning, match=r"evidence was not maximised.*max_iter"
+    ) as caught:
+        searched = own(method="ep", optimize=qp.Search(max_iter=1)).fit(X, y)
     assert caught[0].filename == __file__
     assert searched.optimum_.n_iterations == 1
-    with pytest.warns(ConvergenceWarning, match="not converged after [12] sweeps") as caught:
+    with pytest.warns(qp.ConvergenceWarning, match="not converged after [12] sweeps") as caught:
         settled = own(FIXED, method="ep", optimize=False, max_sweeps=1).fit(X, y)
     assert caught[0].filename == __file__
     assert not any(getattr(one, "converged_", False) for one in (searched, settled))
@@ -137,7 +129,9 @@ def test_running_out_warns_the_caller(model, y):
 @every_case("model, y", MODELS[1:])
 def test_restarts_are_sorted_and_each_evaluation_is_told(model, y, capsys):
     seen = []
-    search = Search(restarts=2, max_iter=6, callback=lambda theta, value: seen.append(theta.size))
+    search = qp.Search(
+        restarts=2, max_iter=6, callback=lambda theta, value: seen.append(theta.size)
+    )
     own = type(model)(method="ep", optimize=search, n_jobs=2, random_state=1, verbose=1).fit(X, y)
     scores = [optimum.score for optimum in own.optima_]
     assert len(scores) == 3

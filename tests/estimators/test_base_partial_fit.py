@@ -62,16 +62,6 @@ def test_parts_are_near_all_rows_at_once():
         assert np.abs(np.log(half.latent(new)[1] / width)).min() > 0.2
 
 
-def test_several_classes_and_weights():
-    X, f, _ = data()
-    y = np.digitize(f, [-0.5, 0.5])
-    model = GPClassifier(KERNEL, inducing=10, **FIXED)
-    model.partial_fit(X[:200], y[:200], classes=[0, 1, 2])
-    model.partial_fit(X[200:], y[200:], sample_weight=np.ones(200))
-    assert model.score(X, y) > 0.9
-    assert len(model.posterior_) == 3
-
-
 def test_what_cannot_be_added():
     X, f, _ = data(60)
     y = f > 0.0

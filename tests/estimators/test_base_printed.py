@@ -38,15 +38,6 @@ def test_print_is_five_lines():
     assert "probit, qp" in repr(post)
 
 
-@pytest.mark.filterwarnings("ignore::qpruntime.ConvergenceWarning")
-def test_print_of_other_methods():
-    stopped = infer(K, LABELS, "student-t(nu=4, scale=0.3)", "ep", max_sweeps=1)
-    assert "student-t(nu=4, scale=0.3), method ep" in str(stopped)
-    assert "NOT CONVERGED after 1 sweeps" in str(stopped)
-    assert str(stopped).endswith("lookups    none")
-    assert "bound of the log evidence" in str(infer(K, LABELS, method="vb"))
-
-
 def test_summary():
     post = infer(K, LABELS, method="ep", damping=0.9)
     found = post.summary()

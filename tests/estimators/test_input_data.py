@@ -4,26 +4,16 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from sklearn.compose import make_column_transformer
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-import qpruntime
-from qpruntime import (
-    GPClassifier,
-    GPOrdinal,
-    GPPoissonRegressor,
-    GPRegressor,
-    GPRobustRegressor,
-    GPSurvival,
-    Inducing,
-    InputError,
-)
+import qpruntime as qp
 from qpruntime.estimators.input_data import group_codes
 from qpruntime.kernels import Categories, On
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 pd = pytest.importorskip("pandas")
 
@@ -64,7 +54,7 @@ def renamed(frame):
 @pytest.fixture(scope="module")
 def fitted():
     frame, y = raw()
-    return frame, y, GPRegressor(KERNEL, method="ep").fit(frame, y)
+    return frame, y, qp.GPRegressor(KERNEL, method="ep").fit(frame, y)
 
 
 def test_levels_as_brute_force_has_them(fitted):
@@ -93,13 +83,11 @@ def test_names(fitted):
         (frame.rename(columns={"size": "width"}), "unseen at fit time:\n- width"),
         (frame[["city", "size", "old"]], "must be in the same order"),
     ):
-        with pytest.raises(InputError, match=words):
-            model.predict(other)
+        refuses(words, model.predict, other)
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         found = model.predict(frame.to_numpy())
     np.testing.assert_array_equal(found, model.predict(frame))
-    with pytest.raises(InputError, match="column 'city' has levels that are text"):
-        model.predict(frame.assign(city=1.0))
+    refuses("column 'city' has levels that are text", model.predict, frame.assign(city=1.0))
 
 
 def test_other_frames(fitted):
@@ -108,7 +96,7 @@ def test_other_frames(fitted):
     columns = {name: frame[name].tolist() for name in NAMES}
     for other in (pl.DataFrame(columns), pa.table(columns), frame.astype({"city": "category"})):
         np.testing.assert_array_equal(model.predict(other), model.predict(frame))
-        again = GPRegressor(KERNEL, method="ep").fit(other, y)
+        again = qp.GPRegressor(KERNEL, method="ep").fit(other, y)
         np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
         assert again.feature_names_in_.tolist() == NAMES
 
@@ -116,10 +104,10 @@ def test_other_frames(fitted):
 @every_case(
     "model",
     [
-        GPClassifier(KERNEL),
-        GPPoissonRegressor(KERNEL),
-        GPRobustRegressor(KERNEL),
-        GPOrdinal(KERNEL),
+        qp.GPClassifier(KERNEL),
+        qp.GPPoissonRegressor(KERNEL),
+        qp.GPRobustRegressor(KERNEL),
+        qp.GPOrdinal(KERNEL),
     ],
 )
 def test_every_estimator_takes_tables(model):
@@ -138,25 +126,15 @@ def test_every_estimator_takes_tables(model):
 def test_default_kernel_learns_levels():
     """A product with levels, better than without; and classes that are fitted jointly."""
     frame, y = raw(80)
-    model = GPRegressor(method="ep").fit(frame, y)
+    model = qp.GPRegressor(method="ep").fit(frame, y)
     assert isinstance(model.kernel_.k2.k2.k1, Categories)
-    blind = GPRegressor(method="ep").fit(frame[["size", "old"]], y)
+    blind = qp.GPRegressor(method="ep").fit(frame[["size", "old"]], y)
     gain = model.log_marginal_likelihood_value_ - blind.log_marginal_likelihood_value_
     assert gain > 20.0
     new, truth = raw(60, 5)
     assert np.mean((model.predict(new) - truth) ** 2) < 0.25 * np.var(truth)
     unseen = new.assign(city="Lima")
     assert (model.latent(unseen)[1] > model.latent(new)[1]).all()
-
-
-def test_levels_alone():
-    """No number anywhere: no shape, and no series of one column."""
-    frame, y = raw(60)
-    model = GPClassifier().fit(frame[["city"]], y > 0.0)
-    assert model.engine_ == "dense"
-    p = model.predict_proba(pd.DataFrame({"city": ["Rome", "Oslo"]}))[:, 1]
-    assert p[0] > 0.8
-    assert p[1] < 0.3
 
 
 def test_missing_numbers():
@@ -166,7 +144,7 @@ def test_missing_numbers():
     gone = rng.random(80) < 0.4
     y = np.where(gone, 3.0, np.sin(2.0 * X[:, 0])) + 0.1 * rng.normal(size=80)
     X[gone, 0] = np.nan
-    model = GPRegressor(method="ep").fit(X, y)
+    model = qp.GPRegressor(method="ep").fit(X, y)
     assert model.columns_.gaps == (0,)
     mean, deviation = model.predict([[np.nan, 0.0], [0.5, 0.0]], return_std=True)
     np.testing.assert_allclose(mean, [3.0, np.sin(1.0)], atol=0.25)
@@ -175,7 +153,7 @@ def test_missing_numbers():
     filled = np.where(np.isnan(X), np.nanmedian(X, axis=0), X)
     rows = np.column_stack([filled, gone])
     own = model.likelihood_.with_parameters(**model.parameters_)
-    plain = GPRegressor(model.kernel_, likelihood=own, method="ep", optimize=False).fit(rows, y)
+    plain = qp.GPRegressor(model.kernel_, likelihood=own, method="ep", optimize=False).fit(rows, y)
     np.testing.assert_allclose(plain.predict(rows), model.predict(X), rtol=1e-6, atol=1e-6)
 
 
@@ -183,7 +161,7 @@ def test_a_kernel_that_is_given_is_multiplied_by_one_of_gaps():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20, 2))
     X[:5, 1] = np.nan
-    model = GPRegressor(RBF(1.0, "fixed"), optimize=False).fit(X, X[:, 0])
+    model = qp.GPRegressor(RBF(1.0, "fixed"), optimize=False).fit(X, X[:, 0])
     assert repr(model.kernel_) == (
         "On(RBF(length_scale=1), [0, 1]) * Categories([2], dissimilarity=1.)"
     )
@@ -192,16 +170,18 @@ def test_a_kernel_that_is_given_is_multiplied_by_one_of_gaps():
 @every_case(
     "model, words",
     [
-        (GPRegressor(RBF(1.0)), "measures distances in column 'city', whose values are levels"),
-        (GPRegressor(On(RBF(1.0), ["width"])), "names the column 'width', which X does not have"),
-        (GPClassifier(solver="markov"), "takes one column of numbers.* 'city' has levels"),
-        (GPClassifier(monotone={"size": 1}), "monotone takes columns of numbers"),
+        (qp.GPRegressor(RBF(1.0)), "measures distances in column 'city', whose values are levels"),
+        (
+            qp.GPRegressor(On(RBF(1.0), ["width"])),
+            "names the column 'width', which X does not have",
+        ),
+        (qp.GPClassifier(solver="markov"), "takes one column of numbers.* 'city' has levels"),
+        (qp.GPClassifier(monotone={"size": 1}), "monotone takes columns of numbers"),
     ],
 )
 def test_what_levels_are_not_for(model, words):
     frame, y = raw(20)
-    with pytest.raises(InputError, match=words):
-        model.fit(frame, (y > 0.0).astype(float))
+    refuses(words, model.fit, frame, (y > 0.0).astype(float))
 
 
 @every_case(
@@ -213,19 +193,7 @@ def test_what_levels_are_not_for(model, words):
     ],
 )
 def test_arrays_that_are_refused(X, words):
-    with pytest.raises(InputError, match=words):
-        GPRegressor().fit(X, [1.0, 2.0])
-
-
-def test_many_rows():
-    """Inducing points are at levels, and predict as well as the noise lets them."""
-    frame, y = raw(400, 3)
-    kernel = ConstantKernel(1.0) * On(RBF(1.0), ["size"]) * Categories(["city"], 0.5)
-    frame = frame[["size", "city"]]
-    model = GPRegressor(kernel, method="ep", inducing=30).fit(frame, y)
-    assert set(model.inducing_points_[:, 1]) <= {0.0, 1.0, 2.0}
-    new, truth = raw(100, 4)
-    assert np.mean((model.predict(new[["size", "city"]]) - truth) ** 2) < 0.03
+    refuses(words, qp.GPRegressor().fit, X, [1.0, 2.0])
 
 
 @pytest.mark.slow
@@ -233,8 +201,8 @@ def test_thousands_of_rows_with_nearest_ones():
     """The engine that is chosen for them, and the nearest rows of each point."""
     frame, y = raw(1700, 3)
     frame.loc[::7, "size"] = np.nan
-    options = Inducing("auto", budget=3.0, nearest=20)
-    model = GPRegressor(method="ep", inducing=options, random_state=0).fit(frame, y)
+    options = qp.Inducing("auto", budget=3.0, nearest=20)
+    model = qp.GPRegressor(method="ep", inducing=options, random_state=0).fit(frame, y)
     assert model.engine_ == "inducing+nearest"
     assert set(model.inducing_points_[:, 1]) <= {0.0, 1.0, 2.0}
     assert set(model.inducing_points_[:, 3]) <= {0.0, 1.0}
@@ -254,21 +222,20 @@ def test_thousands_of_rows_with_nearest_ones():
 def test_saved_models_know_their_columns(tmp_path):
     frame, y = raw()
     frame.loc[2, "size"], frame.loc[3, "city"] = np.nan, None
-    model = GPClassifier(KERNEL).fit(frame, y > 0.0)
+    model = qp.GPClassifier(KERNEL).fit(frame, y > 0.0)
     model.save(tmp_path / "model.qpm")
-    again = qpruntime.load(tmp_path / "model.qpm")
+    again = qp.load(tmp_path / "model.qpm")
     np.testing.assert_array_equal(again.predict_proba(frame), model.predict_proba(frame))
-    with pytest.raises(InputError, match="must be in the same order"):
-        again.predict(frame[["city", "size", "old"]])
+    refuses("must be in the same order", again.predict, frame[["city", "size", "old"]])
 
 
 def test_batches():
     """Further rows are read as the first were."""
     frame, y = raw(120)
-    model = GPClassifier(KERNEL, inducing=50, optimize=False, method="ep", random_state=0)
+    model = qp.GPClassifier(KERNEL, inducing=50, optimize=False, method="ep", random_state=0)
     model.partial_fit(frame[:60], y[:60] > 0.0, classes=[False, True])
     model.partial_fit(frame[60:], y[60:] > 0.0)
-    whole = GPClassifier(KERNEL, method="ep").fit(frame, y > 0.0)
+    whole = qp.GPClassifier(KERNEL, method="ep").fit(frame, y > 0.0)
     np.testing.assert_allclose(model.predict_proba(frame), whole.predict_proba(frame), atol=0.03)
 
 
@@ -289,7 +256,7 @@ def test_a_pipeline_as_prior_mean_has_the_columns():
         (SimpleImputer(add_indicator=True), ["built", "area", "lift"]),
     )
     mean = make_pipeline(columns, Ridge())
-    model = GPRegressor(prior_mean=mean, method="ep", optimize=False).fit(frame, y)
+    model = qp.GPRegressor(prior_mean=mean, method="ep", optimize=False).fit(frame, y)
     again = model.columns_.frame(frame.columns, model.validate_points(frame))
     pd.testing.assert_frame_equal(
         again.assign(lift=again["lift"] > 0.0), frame, check_dtype=False, rtol=1e-15
@@ -300,10 +267,10 @@ def test_a_pipeline_as_prior_mean_has_the_columns():
     expected = found.shift + found.slope * told / model._unit_
     np.testing.assert_allclose(found.at(model.validate_points(new))[:, 0], expected, rtol=1e-12)
     # Others get numbers, and rows of numbers with names the names.
-    plain = GPRegressor(prior_mean=Ridge(), method="ep", optimize=False).fit(frame, y)
+    plain = qp.GPRegressor(prior_mean=Ridge(), method="ep", optimize=False).fit(frame, y)
     assert plain.prior_mean_.estimators[0].n_features_in_ == 5
     named = make_pipeline(make_column_transformer(("passthrough", ["area"])), Ridge())
-    one = GPRegressor(prior_mean=named, method="ep", optimize=False).fit(frame[["area"]], y)
+    one = qp.GPRegressor(prior_mean=named, method="ep", optimize=False).fit(frame[["area"]], y)
     assert one.prior_mean_.estimators[0][-1][-1].n_features_in_ == 1
 
 
@@ -323,16 +290,15 @@ FIXED = {"kernel": RBF(), "optimize": False}
 @every_case(
     "model, y, given, name",
     [
-        (GPRegressor(**FIXED), [np.ma.masked, *POINTS[1:, 0]], {}, "y"),
-        (GPSurvival(**FIXED), np.exp(POINTS[:, 0]), {"event": hidden(COUNTS > 1)}, "event"),
-        (GPPoissonRegressor(**FIXED), COUNTS, {"exposure": hidden(np.ones(30))}, "exposure"),
-        (GPRegressor(**FIXED), COUNTS, {"sample_weight": hidden(np.ones(30))}, "sample_weight"),
-        (GPRegressor(**FIXED), COUNTS, {"groups": hidden(COUNTS)}, "groups"),
+        (qp.GPRegressor(**FIXED), [np.ma.masked, *POINTS[1:, 0]], {}, "y"),
+        (qp.GPSurvival(**FIXED), np.exp(POINTS[:, 0]), {"event": hidden(COUNTS > 1)}, "event"),
+        (qp.GPPoissonRegressor(**FIXED), COUNTS, {"exposure": hidden(np.ones(30))}, "exposure"),
+        (qp.GPRegressor(**FIXED), COUNTS, {"sample_weight": hidden(np.ones(30))}, "sample_weight"),
+        (qp.GPRegressor(**FIXED), COUNTS, {"groups": hidden(COUNTS)}, "groups"),
     ],
 )
 def test_masked_entries_are_never_data(model, y, given, name):
-    with pytest.raises(InputError, match=f"{name} .*masked entries"):
-        model.fit(POINTS, y, **given)
+    refuses(f"{name} .*masked entries", model.fit, POINTS, y, **given)
 
 
 @every_case(
@@ -344,13 +310,12 @@ def test_masked_entries_are_never_data(model, y, given, name):
     ],
 )
 def test_missing_labels_are_named_by_row(labels):
-    for model in (GPClassifier(), GPOrdinal()):
-        with pytest.raises(InputError, match=r"y has no label in row 29.*leave the 1 rows"):
-            model.fit(POINTS, labels)
+    for model in (qp.GPClassifier(), qp.GPOrdinal()):
+        refuses(r"y has no label in row 29.*leave the 1 rows", model.fit, POINTS, labels)
 
 
 def test_nullable_booleans_are_booleans():
-    model = GPClassifier(**FIXED).fit(POINTS, pd.array(COUNTS > 1, dtype="boolean"))
+    model = qp.GPClassifier(**FIXED).fit(POINTS, pd.array(COUNTS > 1, dtype="boolean"))
     assert model.classes_.tolist() == [False, True]
 
 
@@ -360,8 +325,7 @@ def test_groups_are_labels_of_any_type_that_compares_by_value():
     for groups in (["a", "b", "a"], [b"a", "b", "a"], days, pd.array([1, 2, 1], dtype="Int64")):
         assert group_codes(groups, 3).tolist() == want
     for missing in (["a", None, "a"], pd.array([1, None, 1], dtype="Int64"), [1.0, np.nan, 1.0]):
-        with pytest.raises(InputError, match="groups has missing labels"):
-            group_codes(missing, 3)
+        refuses("groups has missing labels", group_codes, missing, 3)
 
 
 @every_case("odd", [{"city": "Lima"}, {"size": 1e6}, {"size": np.nan}, {"city": None}])
@@ -375,8 +339,8 @@ def test_rows_of_weight_0_teach_nothing(odd):
     weights[5] = 0.0
     y[5] = 1e6
     rest = np.arange(len(y)) != 5
-    model = GPRegressor(method="ep").fit(frame, y, sample_weight=weights)
-    alone = GPRegressor(method="ep").fit(frame[rest], y[rest])
+    model = qp.GPRegressor(method="ep").fit(frame, y, sample_weight=weights)
+    alone = qp.GPRegressor(method="ep").fit(frame[rest], y[rest])
     assert model.columns_.levels == alone.columns_.levels
     assert model.columns_.gaps == alone.columns_.gaps == ()
     np.testing.assert_array_equal(model.columns_.middle, alone.columns_.middle)

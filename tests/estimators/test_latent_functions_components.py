@@ -1,12 +1,11 @@
 """`components`: parts of additive latent functions, against the Gaussian algebra of the sites."""
 
 import numpy as np
-import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, InputError
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
 from qpruntime.kernels import On, Same
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 PARTS = [
     ConstantKernel(1.4, "fixed") * On(RBF(0.9, "fixed"), [0]),
@@ -117,5 +116,4 @@ def test_of_several_classes_and_of_defaults():
 def test_other_engines_are_refused(options):
     X, f, _ = drawn()
     model = GPClassifier(optimize=False, **({"kernel": RBF()} | options)).fit(X[:, :1], f > 0.0)
-    with pytest.raises(InputError, match="components need a covariance matrix"):
-        model.components(X[:2, :1])
+    refuses("components need a covariance matrix", model.components, X[:2, :1])

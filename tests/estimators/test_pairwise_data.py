@@ -9,7 +9,6 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import qpruntime
 from qpruntime import GPPreference, infer
-from qpruntime.errors import InputError
 from qpruntime.estimators.pairwise_data import (
     choice_operator,
     items_of,
@@ -19,7 +18,7 @@ from qpruntime.estimators.pairwise_data import (
 )
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.learning.train_operator import OperatorFamily, with_units
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 X = np.random.default_rng(3).normal(size=(12, 2))
 KERNEL = ConstantKernel(3.0) * RBF([1.0, 1.5])
@@ -157,18 +156,15 @@ def test_names_and_times():
 )
 def test_what_is_refused(rows, options, said):
     model = GPPreference(KERNEL, optimize=False)
-    with pytest.raises(InputError, match=said):
-        model.fit(X, rows, **options)
+    refuses(said, model.fit, X, rows, **options)
     assert not hasattr(model, "posterior_")
 
 
 def test_items_that_are_alike():
     twins = np.vstack([X, X[:1]])
-    with pytest.raises(InputError, match="same features"):
-        GPPreference(KERNEL, optimize=False).fit(twins, [[0, 3, 12]])
+    refuses("same features", GPPreference(KERNEL, optimize=False).fit, twins, [[0, 3, 12]])
     model = GPPreference(KERNEL, optimize=False).fit(X, drawn(3, 10))
-    with pytest.raises(InputError, match=r"shape \(P, 2\)"):
-        model.predict_interval([[0, 1, 2]])
+    refuses(r"shape \(P, 2\)", model.predict_interval, [[0, 1, 2]])
 
 
 PAIRS = [["b", "a"], ["b", "c"], ["a", "c"]]
@@ -199,8 +195,7 @@ def test_items_are_known_by_value(pairs):
 )
 def test_other_items_are_refused(pairs, words):
     items = items_of(None, pairs_of(PAIRS))
-    with pytest.raises(InputError, match=words):
-        items.numbers(pairs, "pairs")
+    refuses(words, items.numbers, pairs, "pairs")
 
 
 def test_days_are_days_in_every_type():
@@ -209,5 +204,4 @@ def test_days_are_days_in_every_type():
     for times in (days, np.array(days, dtype="datetime64[ns]"), np.array(wanted)):
         assert times_of(times, 2).tolist() == wanted
     for wrong in (np.ma.array(wanted, mask=[0, 1]), np.array(["2020", "NaT"], dtype="M8[D]")):
-        with pytest.raises(InputError, match="times"):
-            times_of(wrong, 2)
+        refuses("times", times_of, wrong, 2)

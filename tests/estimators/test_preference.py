@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 import qpruntime
 from qpruntime import GPPreference, InputError, infer
 from qpruntime.kernels import On, Same
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 FIXED = ConstantKernel(1.7, "fixed")
 GAMES = np.array([[0, 1], [1, 2], [2, 0], [0, 3], [3, 1], [0, 1], [4, 0], [2, 4], [1, 4]])
@@ -214,8 +214,7 @@ def test_a_refused_fit_leaves_the_model():
     ],
 )
 def test_what_is_refused(arguments, said):
-    with pytest.raises(InputError, match=said):
-        GPPreference().fit(*arguments)
+    refuses(said, GPPreference().fit, *arguments)
 
 
 @every_case(
@@ -235,8 +234,7 @@ def test_what_is_refused(arguments, said):
 )
 def test_calls_that_are_refused(call, said):
     model = GPPreference(FIXED * Same()).fit(None, [["a", "b"], ["b", "c"]])
-    with pytest.raises(InputError, match=said):
-        call(model)
+    refuses(said, call, model)
 
 
 def test_contradictions_are_noise():

@@ -38,7 +38,6 @@ from qpruntime.estimators.prior_mean_selection import (
 from qpruntime.learning.fit import fit_processes
 from qpruntime.learning.settings import generator
 from qpruntime.likelihoods import get
-from qpruntime.likelihoods.poisson_exp import Exponential
 from tests.tools.cases import every_case
 
 KERNEL = ConstantKernel(0.7) * RBF(1.3)
@@ -159,7 +158,7 @@ def test_the_slope_of_rates_is_that_of_poisson_regression():
     X, _, rng = rows(1500, 4)
     exposure = rng.uniform(0.2, 30.0, 1500)
     y = rng.poisson(exposure * np.exp(0.6 * X[:, 0] + 0.3)).astype(float)
-    target = Target(y / exposure, exposure, OfRates(Exponential(), 1e-3), False, boosted_rates)
+    target = Target(y / exposure, exposure, OfRates("exp", 1e-3), False, boosted_rates)
     mean, _ = cross_fitted(
         Rate(), X, target, [(get("poisson-exp"), y)], None, None, np.log(exposure), 0
     )
@@ -225,10 +224,11 @@ def steps(n, seed=0):
 
 def test_boosting_is_taken_where_it_pays():
     X, y = steps(800, 1)
-    told = GPClassifier(prior_mean="auto", random_state=0).fit(X[:400], y[:400])
+    told = GPClassifier(inducing="judged", random_state=0).fit(X[:400], y[:400])
     assert told.prior_mean_ is not None
     assert len(told.prior_mean_.estimators) == 5
-    plain = GPClassifier(random_state=0).fit(X[:400], y[:400])
+    plain = GPClassifier(inducing="judged", prior_mean=None, random_state=0).fit(X[:400], y[:400])
+    assert plain.prior_mean_ is None
     losses = [
         -np.log(np.where(y[400:], p, 1.0 - p)).mean()
         for p in (one.predict_proba(X[400:])[:, 1] for one in (told, plain))
@@ -240,9 +240,9 @@ def test_boosting_is_taken_where_it_pays():
 def test_boosting_is_left_where_it_does_not():
     X, f, rng = rows(260, 8)
     y = f + 0.3 * rng.standard_normal(260) > 0.0
-    told = GPClassifier(prior_mean="auto", random_state=0).fit(X, y)
+    told = GPClassifier(inducing="judged", random_state=0).fit(X, y)
     assert told.prior_mean_ is None
-    plain = GPClassifier(random_state=0).fit(X, y)
+    plain = GPClassifier(inducing="judged", prior_mean=None, random_state=0).fit(X, y)
     np.testing.assert_array_equal(told.predict_proba(X[:9]), plain.predict_proba(X[:9]))
 
 
@@ -260,7 +260,7 @@ def test_auto_trains_all_rows_once(thresholds, monkeypatch):
     X, y = steps(n, 2)
     if not thresholds:
         y = np.sin(6.0 * X[:, 0]) + 2.0 * (X[:, 1] - X[:, 2]) > 0.0
-    model = GPClassifier(prior_mean="auto", random_state=0).fit(X, y)
+    model = GPClassifier(inducing="judged", random_state=0).fit(X, y)
     assert (model.prior_mean_ is not None) == thresholds
     assert calls.count(n) == 1
     assert sorted(calls)[-2] == 500
@@ -344,7 +344,7 @@ def test_other_refusals():
     counts = GPPoissonRegressor(mean=0.3, prior_mean=DummyRegressor())
     with pytest.raises(InputError, match="give one of the two"):
         counts.fit(X, np.ones(40))
-    assert GPClassifier(prior_mean="auto").fit(X, rare).prior_mean_ is None
+    assert GPClassifier(inducing="judged").fit(X, rare).prior_mean_ is None
 
 
 def test_scores_are_latent_values():

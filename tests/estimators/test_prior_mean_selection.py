@@ -1,4 +1,4 @@
-"""Notice that boosting predicts better, against scikit-learn and SciPy; rows of rare classes."""
+"""Boosting by default, lines of scores against SciPy, and rows of rare classes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import logging
 import re
 
 import numpy as np
-import pandas as pd
 import pytest
+import zarr
 from scipy.optimize import minimize
 from scipy.stats import norm, poisson
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.gaussian_process.kernels import RBF
-from sklearn.model_selection import KFold, StratifiedKFold
 
-from qpruntime import GPClassifier, GPOrdinal, GPPoissonRegressor, GPRegressor
+from qpruntime import GPClassifier, GPOrdinal, GPPoissonRegressor
 from qpruntime.estimators import prior_mean_selection
-from qpruntime.estimators.prior_mean_selection import _some_rows
+from qpruntime.estimators.prior_mean_selection import _by_line, _some_rows
 from qpruntime.learning.fit import fit_processes
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.options import Search
@@ -24,24 +22,8 @@ from qpruntime.learning.settings import Data, generator
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
 
-NOTICE = re.compile(
-    r"boosting predicts (\d+) rows that were left out better than this fit, by (-?\d\.\d+) log "
-    r'density a row \(standard error (\d\.\d+)\); prior_mean="auto" can use it'
-)
 # Model selection for few rows, with short searches.
 FEW = {"inducing": "judged", "random_state": 0, "optimize": Search(max_iter=1)}
-
-
-@pytest.fixture
-def few(monkeypatch, caplog):
-    """Let the notice apply to a hundred rows, and return what the logger has recorded."""
-    monkeypatch.setattr(prior_mean_selection, "DENSE_ROW_LIMIT", 100)
-    caplog.set_level(logging.DEBUG, "qpruntime")
-    return caplog
-
-
-def notices(caplog):
-    return [found for text in caplog.messages if (found := NOTICE.search(text))]
 
 
 def thresholds(n=600, seed=0):
@@ -50,6 +32,57 @@ def thresholds(n=600, seed=0):
     X = rng.uniform(size=(n, 5))
     bands = np.where(np.floor(8.0 * X[:, 0]) % 2.0, 2.0, -2.0)
     return X, bands + np.where(X[:, 1] > 0.7, 2.0, -2.0) * (X[:, 2] > 0.3), rng
+
+
+# --- Default
+
+
+def labels(n, seed=0):
+    X, f, rng = thresholds(n, seed)
+    return X, (f + rng.standard_normal(n) > 0.0).astype(int)
+
+
+@pytest.mark.filterwarnings("ignore:the evidence was not maximised")
+def test_the_default_takes_boosting_above_1500_rows_if_it_gains(caplog):
+    caplog.set_level(logging.INFO, "qpruntime")
+    X, y = labels(1600)
+    model = GPClassifier(random_state=0, optimize=Search(max_iter=1))
+    assert model.fit(X[:1500], y[:1500]).prior_mean_ is None
+    assert not [text for text in caplog.messages if "boosting" in text]
+    assert model.fit(X, y).prior_mean_ is not None
+    (line,) = [text for text in caplog.messages if "prior mean by boosting: +" in text]
+    assert float(re.search(r"boosting: \+(\d\.\d+) log density a row", line)[1]) > 0.05
+
+
+@pytest.mark.filterwarnings("ignore:the evidence was not maximised")
+def test_the_default_compares_nothing_where_the_user_decides(monkeypatch):
+    """Given kernels, engines and averages, stored rows, and a likelihood without y = f + noise."""
+
+    def unwanted(*_):
+        raise AssertionError("boosting is compared")
+
+    monkeypatch.setattr(prior_mean_selection, "cross_fitted", unwanted)
+    X, y = labels(300)
+    with pytest.raises(AssertionError, match="boosting is compared"):
+        GPClassifier(**FEW).fit(X, y)
+    levels = np.digitize(X[:, 0] + X[:, 1], [0.7, 1.3])
+    for model, target in (
+        (GPClassifier(**FEW | {"inducing": "auto"}), y),
+        (GPClassifier(**FEW, prior_mean=None), y),
+        (GPClassifier(RBF(), **FEW | {"inducing": 20}), y),
+        (GPClassifier(**FEW | {"inducing": "auto"}, hyperparameters="integrate"), y),
+        (GPClassifier(**FEW | {"inducing": "auto"}, multi_class="joint"), levels),
+        (GPClassifier(**FEW | {"inducing": "auto"}, monotone={0: 1}), y),
+        (GPOrdinal(**FEW), levels),
+        (GPPoissonRegressor(mean=0.0, link="exp", dispersion=np.inf, **FEW), levels),
+    ):
+        assert model.fit(X, target).prior_mean_ is None
+    stored = zarr.array(np.tile(X, (6, 1)) + 1e-3 * np.arange(1800)[:, None], chunks=(500, 5))
+    model = GPClassifier(random_state=0, optimize=Search(max_iter=1))
+    assert model.fit(stored, np.tile(y, 6)).prior_mean_ is None
+
+
+# --- Densities of a line of scores
 
 
 def densities_of_line(log_density, score, weights, begin):
@@ -63,125 +96,51 @@ def densities_of_line(log_density, score, weights, begin):
     return log_density(theta[0] + theta[1] * score, *theta[2:])
 
 
-def check(caplog, gain, tolerance=2e-4):
-    """Compare what the logger has recorded with gains of rows."""
-    error = gain.std() / np.sqrt(gain.size)
-    assert gain.mean() > 2.0 * error
-    ((rows, mean, printed),) = [found.groups() for found in notices(caplog)]
-    assert int(rows) == gain.size
-    # Numbers are printed to four digits; lines have a latent deviation of .001.
-    assert float(mean) == pytest.approx(gain.mean(), abs=tolerance)
-    assert float(printed) == pytest.approx(error, abs=tolerance)
+def scored(likelihood, y, score, tolerance, expected, offset=0.0, weights=None, learn=None):
+    """Compare the log densities by lines of a score with others."""
+    data = Data(
+        Inputs(score[:, None]),
+        y,
+        Projector(likelihood, "ep"),
+        np.zeros(len(y)),
+        weights,
+        learn=learn or {},
+    )
+    densities = _by_line(
+        [data], [data.projector.likelihood], data.X, np.arange(len(y)), score[:, None], offset, 0
+    )
+    # Lines have a latent deviation of .001.
+    np.testing.assert_allclose(densities, expected, atol=tolerance)
 
 
-def test_the_notice_of_classes(few):
-    X, f, rng = thresholds()
-    y = (f + rng.standard_normal(600) > 0.0).astype(int)
-    model = GPClassifier(**FEW).fit(X, y)
-    learnt, left_out = next(StratifiedKFold(3, shuffle=True, random_state=0).split(X, y))
-    trees = HistGradientBoostingClassifier(early_stopping=True, random_state=0)
-    p = trees.fit(X[learnt], y[learnt]).predict_proba(X[left_out])[:, 1].clip(1e-5, 1 - 1e-5)
-    signs = 2.0 * y[left_out] - 1.0
-    density = densities_of_line(lambda f: norm.logcdf(signs * f), norm.ppf(p), 1.0, [0.0, 1.0])
-    check(few, density - model.posterior_.loo(left_out))
+def test_lines_of_classes():
+    X, y = labels(300)
+    score, signs = 0.7 * (X[:, 0] - 0.4), 2.0 * y - 1.0
+    expected = densities_of_line(lambda f: norm.logcdf(signs * f), score, 1.0, [0.0, 1.0])
+    scored("probit", signs, score, 1e-4, expected)
 
 
-def test_the_notice_of_counts_with_weights_and_exposures(few):
+def test_lines_of_counts_with_weights_and_exposures():
     X, f, rng = thresholds()
     exposure, weights = rng.uniform(2.0, 4.0, 600), rng.uniform(0.8, 1.2, 600)
-    y = rng.poisson(exposure * np.exp(0.5 * f))
-    model = GPPoissonRegressor(link="exp", dispersion=np.inf, **FEW)
-    model.fit(X, y, exposure=exposure, sample_weight=weights)
-    learnt, left_out = next(KFold(3, shuffle=True, random_state=0).split(X))
-    trees = HistGradientBoostingRegressor(loss="poisson", early_stopping=True, random_state=0)
-    trees.fit(X[learnt], (y / exposure)[learnt], (weights * exposure)[learnt])
-    score, counts, looked = np.log(trees.predict(X[left_out])), y[left_out], exposure[left_out]
+    y = rng.poisson(exposure * np.exp(0.5 * f)).astype(float)
+    score = 0.4 * f + 0.2 * X[:, 4]
     density = densities_of_line(
-        lambda f: poisson.logpmf(counts, looked * np.exp(f)), score, weights[left_out], [0.0, 1.0]
+        lambda f: poisson.logpmf(y, exposure * np.exp(f)), score, weights, [0.0, 1.0]
     )
-    share = weights[left_out] / weights[left_out].mean()
-    check(few, share * (density - model.posterior_.loo(left_out)))
+    expected = density * weights / weights.mean()
+    scored("poisson-exp", y, score, 1e-3, expected, np.log(exposure), weights)
 
 
-def test_the_notice_of_numbers_learns_the_noise_of_boosting(few):
-    X, f, rng = thresholds(seed=2)
-    y = 50.0 + 10.0 * (f + 0.5 * rng.standard_normal(600))
-    model = GPRegressor(**FEW).fit(X, y)
-    unit = model.parameters_["scale"] / model.likelihood_.parameters["scale"]
-    learnt, left_out = next(KFold(3, shuffle=True, random_state=0).split(X))
-    trees = HistGradientBoostingRegressor(
-        loss="absolute_error", early_stopping=True, random_state=0
+def test_lines_of_numbers_learn_the_noise_of_the_score():
+    _, f, rng = thresholds(seed=2)
+    y = 0.3 * (f + 0.5 * rng.standard_normal(600))
+    score = f + 0.2 * rng.standard_normal(600)
+    expected = densities_of_line(
+        lambda f, log_scale: norm.logpdf(y, f, np.exp(log_scale)), score, 1.0, [0.0, 1.0, -1.0]
     )
-    score, seen = trees.fit(X[learnt], y[learnt]).predict(X[left_out]), y[left_out]
-    density = densities_of_line(
-        lambda f, log_scale: norm.logpdf(seen, f, np.exp(log_scale)), score, 1.0, [0.0, 1.0, 2.0]
-    )
-    # The posterior's densities are of y in another unit.
-    gain = density + np.log(unit) - model.posterior_.loo(left_out)
     # The noise is searched to a hundredth.
-    check(few, gain, 5e-4)
-
-
-def test_nothing_is_said_of_smooth_functions_few_rows_and_silent_loggers(few, monkeypatch):
-    X, _, rng = thresholds()
-    rows = X, np.sin(3.0 * X[:, 0]) + X[:, 1] + 0.5 * rng.standard_normal(600) > 0.5
-    GPClassifier(**FEW).fit(*rows)
-    assert not notices(few)
-
-    def unwanted(*_):
-        raise AssertionError("boosting is compared")
-
-    monkeypatch.setattr(prior_mean_selection, "_gains_of_boosting", unwanted)
-    few.set_level(logging.WARNING, "qpruntime")
-    GPClassifier(**FEW).fit(*rows)
-    few.set_level(logging.DEBUG, "qpruntime")
-    GPClassifier(**FEW).fit(X[:100], rows[1][:100])
-    # A likelihood without y = f + noise, and a given mean, exclude prior_mean=.
-    GPOrdinal(**FEW).fit(X[:200], rng.integers(0, 3, 200))
-    GPPoissonRegressor(mean=0.0, link="exp", dispersion=np.inf, **FEW).fit(
-        X[:200], rng.poisson(1.0, 200)
-    )
-    GPClassifier(RBF(), inducing=20, random_state=0).fit(*rows)
-    assert not [record for record in few.records if "not compared" in record.getMessage()]
-    # A failure is no failure of the fit.
-    model = GPClassifier(**FEW).fit(*rows)
-    assert [record for record in few.records if "not compared" in record.getMessage()]
-    assert model.score(*rows) > 0.6
-
-
-def test_the_notice_changes_no_bits(few):
-    X, f, rng = thresholds()
-    y = f + rng.standard_normal(600) > 0.0
-    fits, states = [], []
-    for level in (logging.INFO, logging.ERROR):
-        few.set_level(level, "qpruntime")
-        state = np.random.RandomState(3)
-        model = GPClassifier(**FEW | {"random_state": state}).fit(X, y)
-        fits.append(model.predict_proba(X))
-        states.append(state.get_state()[1])
-    assert len(notices(few)) == 1
-    np.testing.assert_array_equal(*fits)
-    np.testing.assert_array_equal(*states)
-
-
-def test_the_notice_of_frames_with_levels_missing_values_and_groups(few):
-    """Copies of noise in one group teach nothing; steps that survive gaps are seen."""
-    X, f, rng = thresholds(1000)
-    frame = pd.DataFrame(X).rename(columns=str)
-    frame["level"] = pd.Categorical(rng.choice(["low", "high"], 1000))
-    frame.loc[rng.random(1000) < 0.1, "4"] = np.nan
-    y = 1.5 * f + 2.0 * (frame["level"] == "high") + rng.standard_normal(1000) > 0.0
-    model = GPClassifier(**FEW)
-    model.fit(frame, y, sample_weight=rng.uniform(0.5, 2.0, 1000), groups=np.arange(1000) // 2)
-    ((rows, *_),) = [found.groups() for found in notices(few)]
-    assert int(rows) == 167  # a third of the groups
-    few.clear()
-    twice = np.tile(np.arange(200), 3)
-    model.fit(frame.iloc[twice], rng.random(200)[twice] < 0.5)
-    assert not notices(few)
-    model.fit(X, y, groups=np.arange(1000) % 30)  # ten groups judge, which is too few
-    assert not notices(few)
-    assert not [text for text in few.messages if "not compared" in text]
+    scored("gaussian", y, score, 0.05, expected, learn={"scale": (1e-3, 1e2)})
 
 
 # --- Rows of the first stage
@@ -231,7 +190,7 @@ def test_the_first_stage_sees_every_class(monkeypatch):
     rng.permutation(700)  # the rows that are compared
     drawn = rng.permutation(700)[:500]
     y[np.setdiff1d(np.arange(700), drawn)[:3]] = 2
-    model = GPClassifier(prior_mean="auto", random_state=0, optimize=Search(max_iter=1)).fit(X, y)
+    model = GPClassifier(**FEW).fit(X, y)
     assert len(seen) >= 4
     assert {count for counts in seen for count in counts} == {2}
     assert model.predict_proba(X[:3]).shape == (3, 3)
@@ -244,8 +203,16 @@ def test_kernels_are_compared_if_the_process_adds_to_the_trees(smooth, compared)
     wave = smooth * np.sin(7.0 * (X[:, 3] - X[:, 4]))
     y = f + wave + rng.standard_normal(900) > 0.0
     options = {"inducing": "judged", "random_state": 0}
-    model = GPClassifier(prior_mean="auto", **options).fit(X, y)
+    model = GPClassifier(**options).fit(X, y)
     assert model.prior_mean_ is not None
     tried = {re.sub(r",? ?\d+ inducing.*", "", stage.candidate) for stage in model.stages_}
     assert (len(tried - {"", "all rows, dense"}) > 1) == compared
-    assert len({stage.candidate for stage in GPClassifier(**options).fit(X, y).stages_}) > 3
+    assert (
+        len(
+            {
+                stage.candidate
+                for stage in GPClassifier(prior_mean=None, **options).fit(X, y).stages_
+            }
+        )
+        > 3
+    )

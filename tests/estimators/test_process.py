@@ -10,13 +10,7 @@ from scipy.stats import t as student
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime import (
-    ConvergenceWarning,
-    GPClassifier,
-    GPPoissonRegressor,
-    GPRobustRegressor,
-    InputError,
-)
+import qpruntime as qp
 
 X = np.linspace(0.0, 6.0, 24)[:, None]
 NEW = np.array([[0.4], [3.1], [7.5]])
@@ -31,7 +25,7 @@ def grid(found):
 
 def test_classifier():
     y = np.where(X[:, 0] > 2.5, "b", "a")
-    plain = GPClassifier(KERNEL, optimize=False).fit(X, y)
+    plain = qp.GPClassifier(KERNEL, optimize=False).fit(X, y)
     model = clone(plain).set_params(correction="blend").fit(X, y)
     mass = grid(model.marginals(NEW))
     p = model.predict_proba(NEW)
@@ -47,11 +41,11 @@ def test_classifier():
     assert inside[:2] == pytest.approx(0.9, abs=2e-3)
     again = pickle.loads(pickle.dumps(model))
     assert (again.predict_proba(NEW) == p).all()
-    three = GPClassifier(KERNEL, optimize=False, correction="fact")
+    three = qp.GPClassifier(KERNEL, optimize=False, correction="fact")
     three.fit(X, np.digitize(X[:, 0], [2.0, 4.0]))
     assert three.predict_proba(NEW).sum(axis=1) == pytest.approx(1.0, abs=1e-8)
     assert [type(one).__name__ for one in three.marginals(NEW)] == ["CorrectedMarginals"] * 3
-    with pytest.raises(InputError, match="correction"):
+    with pytest.raises(qp.InputError, match="correction"):
         clone(plain).set_params(correction="all").fit(X, y)
 
 
@@ -61,7 +55,7 @@ def test_counts(link):
     kernel = ConstantKernel(1.0) * RBF(1.0)
     exposure = 0.5 + rng.random(24)
     y = rng.poisson(2.0 * exposure)
-    model = GPPoissonRegressor(kernel, optimize=False, link=link, correction="blend")
+    model = qp.GPPoissonRegressor(kernel, optimize=False, link=link, correction="blend")
     model.fit(X, y, exposure=exposure)
     mass = grid(model.marginals(NEW))
     rate = 3.0 * (F * F if link == "square" else np.exp(np.minimum(F, 50.0)))
@@ -81,7 +75,7 @@ def test_counts(link):
 def test_robust():
     rng = np.random.default_rng(1)
     y = np.sin(X[:, 0]) + 0.1 * rng.standard_t(3, 24)
-    model = GPRobustRegressor(correction="blend", optimize=False).fit(X, y)
+    model = qp.GPRobustRegressor(correction="blend", optimize=False).fit(X, y)
     found = model.predict_quantiles(NEW, [0.05, 0.5, 0.95])
     h = 1e-4
     density = (model.predict_quantiles(NEW, 0.5 + h) - model.predict_quantiles(NEW, 0.5 - h)) / (
@@ -103,9 +97,12 @@ def test_counts_of_unknown_sign():
     """Prior mean 0, square link: |f| by one of two mirrored peaks, and by chains in both."""
     y = np.random.default_rng(4).poisson((1.5 + np.sin(X[:, 0])) ** 2)
     kernel = ConstantKernel(4.0) * RBF(1.5)
-    model = GPPoissonRegressor(kernel, optimize=False, mean=0.0, method="ep")
+    model = qp.GPPoissonRegressor(kernel, optimize=False, mean=0.0, method="ep")
     # Between the peaks EP has no fixed point.
-    with pytest.warns(UserWarning, match="mean=0"), pytest.warns(ConvergenceWarning, match="held"):
+    with (
+        pytest.warns(UserWarning, match="mean=0"),
+        pytest.warns(qp.ConvergenceWarning, match="held"),
+    ):
         model.set_params(correction="blend").fit(X, y)
     rate, std = model.predict(NEW, return_std=True)
     pmf = model.predict_log_pmf(NEW, [0, 2, 1])

@@ -8,8 +8,8 @@ from scipy import stats
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import r2_score
 
-from qpruntime import GPPoissonRegressor, GPRegressor, InputError
-from tests.tools.cases import every_case
+from qpruntime import GPPoissonRegressor, GPRegressor
+from tests.tools.cases import every_case, refuses
 
 RNG = np.random.default_rng(5)
 X = RNG.uniform(0.0, 6.0, (50, 1))
@@ -45,10 +45,8 @@ def test_exposures_are_those_of_the_estimator_of_counts():
     # Of counts the median has at least half: five standard errors.
     assert (below > 0.5 - 5.0 * math.sqrt(0.25 / 4000)).all()
     assert drawn[:, 2].mean() > 50.0 * drawn[:, 1].mean()
-    with pytest.raises(InputError, match="exposure"):
-        model.predict_log_density(NEW, y)
-    with pytest.raises(InputError, match="exposure"):
-        model.score(X, COUNTS)
+    refuses("exposure", model.predict_log_density, NEW, y)
+    refuses("exposure", model.score, X, COUNTS)
 
 
 def test_an_exposure_for_all_is_a_shift_of_the_mean():
@@ -114,16 +112,13 @@ def test_quantiles_of_trials_are_sums_over_f():
 )
 def test_refused_exposures(likelihood, given, message):
     y = np.column_stack([RATE > 1.0, np.ones(50)]) if likelihood == "binomial" else np.ceil(RATE)
-    with pytest.raises(InputError, match=message):
-        GPRegressor(likelihood=likelihood).fit(X, y, **given)
+    refuses(message, GPRegressor(likelihood=likelihood).fit, X, y, **given)
 
 
 def test_refused_trials():
     model = GPRegressor(likelihood="gamma", **FIXED).fit(X, RATE)
-    with pytest.raises(InputError, match="not for 'gamma'"):
-        model.predict_quantiles(NEW, trials=3)
+    refuses("not for 'gamma'", model.predict_quantiles, NEW, trials=3)
     y = np.column_stack([RATE > 1.0, np.ones(50)])
     model = GPRegressor(likelihood="binomial", **FIXED).fit(X, y)
     for trials in (0, 2.5, np.ones(7), np.nan):
-        with pytest.raises(InputError, match="trials"):
-            model.predict(NEW, trials=trials)
+        refuses("trials", model.predict, NEW, trials=trials)

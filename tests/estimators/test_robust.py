@@ -9,14 +9,14 @@ from scipy.integrate import quad
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from qpruntime import ConvergenceWarning, GPRobustRegressor, InputError, infer
+from qpruntime import ConvergenceWarning, GPRobustRegressor, infer
 from qpruntime.estimators.likelihood_parameters import robust_std
 from qpruntime.learning import optimise
 from qpruntime.learning.objective import KernelFamily, LeaveOneOutObjective, Objective
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector
-from tests.tools.cases import every_case
-from tests.tools.differences import slopes
+from tests.tools.cases import every_case, refuses
+from tests.tools.oracle import slopes
 
 FIXED = ConstantKernel(1.5, "fixed") * RBF(1.3, "fixed")
 RNG = np.random.default_rng(8)
@@ -64,18 +64,6 @@ def test_gradient_under_weights(kind, method):
     )
     # What is integrated carries 1e-12 of rounding, and sites their tolerance.
     assert slope == pytest.approx(by_difference, rel=1e-5, abs=1e-5)
-
-
-@pytest.mark.slow
-def test_noise_is_learnt_under_the_weights():
-    # Targets of two precisions: whichever kind weighs more decides the scale.
-    noisy = np.arange(40) % 2 == 0
-    y = CLEAN + np.where(noisy, 0.5, 0.02) * np.random.default_rng(3).standard_normal(40)
-    scales = [
-        GPRobustRegressor(FIXED, method="ep").fit(X, y, np.where(noisy, w, 1.0)).scale_
-        for w in (0.01, 1.0, 3.0)
-    ]
-    assert scales[0] < 0.04 < scales[1] < scales[2]
 
 
 @pytest.mark.parametrize("count", [4, 5])
@@ -164,10 +152,6 @@ def test_learning_nu_raises_the_evidence():
     assert free.optimum_.value > fixed.optimum_.value + 0.1
     assert 1.0 <= free.nu_ < 3.0
     assert free.optimum_.theta.size == 3 + 2
-    clean = GPRobustRegressor(method="ep", noise_bounds={"nu": (1.0, 1e3)}).fit(
-        X, CLEAN + 0.1 * np.cos(9 * Y)
-    )
-    assert clean.nu_ > 20.0
 
 
 def test_targets_without_noise_are_followed_as_far_as_the_kernel_matrix_goes():
@@ -222,17 +206,14 @@ def test_a_search_that_ends_where_inference_fails_says_so(monkeypatch):
     ],
 )
 def test_refuses_options(options, words):
-    with pytest.raises(InputError, match=words):
-        GPRobustRegressor(FIXED, **options).fit(X, Y)
+    refuses(words, GPRobustRegressor(FIXED, **options).fit, X, Y)
 
 
 def test_refuses_data():
     model = GPRobustRegressor(FIXED, method="ep", optimize=False).fit(X, Y)
-    with pytest.raises(InputError, match=r"y must have 4 rows"):
-        model.predict_log_density(NEW, [1.0])
+    refuses(r"y must have 4 rows", model.predict_log_density, NEW, [1.0])
     for q in (0.0, 1.0, np.nan, [[0.5]]):
-        with pytest.raises(InputError, match="strictly between 0 and 1"):
-            model.predict_quantiles(NEW, q)
+        refuses("strictly between 0 and 1", model.predict_quantiles, NEW, q)
 
 
 def test_targets_without_spread():

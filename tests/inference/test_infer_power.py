@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from qpruntime import InputError, infer
+from qpruntime import infer
 from tests.tools import oracle
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.oracle import RBFData
 
 
@@ -95,21 +95,6 @@ def test_power_to_zero_is_the_variational_gaussian(toy, name):
     np.testing.assert_allclose(post.variance, bound.variance, rtol=1e-5)
 
 
-def test_weights_of_one_are_no_weights(toy):
-    plain = infer(toy.K, toy.y, tol=1e-10)
-    weighted = infer(toy.K, toy.y, weights=np.ones(12), tol=1e-10)
-    np.testing.assert_array_equal(plain.sites, weighted.sites)
-
-
-def test_one_site_of_any_power_is_exact(toy):
-    # For N = 1 every power has the true evidence: log E Phi(f)^w under the prior.
-    expected = tilted(2.0, 0.0, 3.0, 1.0)[0]
-    post = infer([[3.0]], [1], method="ep", weights=[2.0], tol=1e-11)
-    assert post.log_evidence == pytest.approx(expected, rel=1e-9)
-    half = infer([[3.0]], [1], method="ep", power=0.25, tol=1e-11)
-    assert half.log_evidence == pytest.approx(np.log(0.5), abs=0.02)  # power EP approximates
-
-
 @every_case(
     ("options", "words"),
     [
@@ -122,5 +107,4 @@ def test_one_site_of_any_power_is_exact(toy):
     ],
 )
 def test_refuses(toy, options, words):
-    with pytest.raises(InputError, match=words):
-        infer(toy.K, toy.y, **options)
+    refuses(words, infer, toy.K, toy.y, **options)

@@ -15,7 +15,7 @@ from qpruntime.inference.posterior import Posterior, solution_of
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.solution_protocol import Solution
 from qpruntime.projection.projector import Projector
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.diagonal import DiagonalPrior
 
 RNG = np.random.default_rng(0)
@@ -23,7 +23,6 @@ T = np.sort(RNG.uniform(0.0, 8.0, 40))
 F = np.sin(T)
 KERNEL = ConstantKernel(2.0) * Matern(1.3, nu=1.5) + WhiteKernel(0.05)
 NEW = np.array([-1.0, 0.7, 4.0, 30.0])
-K_NEW, V_NEW = KERNEL(NEW[:, None], T[:, None]), KERNEL.diag(NEW[:, None])
 Y = {
     "probit": np.where(F + 0.4 * RNG.standard_normal(40) > 0.0, 1.0, -1.0),
     "poisson-exp": RNG.poisson(np.exp(F)).astype(float),
@@ -109,21 +108,13 @@ def test_an_engine_of_forty_lines_agrees(likelihood, method, order):
     copy = pickle.loads(pickle.dumps(post))
     at_rows = np.array([4, 7]), prior.variance[[4, 7]]
     np.testing.assert_allclose(copy.predict(*at_rows, mean=0.0), post.predict(*at_rows, mean=0.0))
-    with pytest.raises(InputError, match="differs between rows: pass mean="):
-        post.predict(*at_rows)
+    refuses("differs between rows: pass mean=", post.predict, *at_rows)
 
 
 def test_an_engine_of_forty_lines_says_that_it_has_not_settled():
     post = independent("probit", "ep", max_sweeps=1)[1]
     assert (post.status, post.n_sweeps) == ("not converged", 1)
     assert "NOT CONVERGED after 1 sweeps" in str(post)
-
-
-def test_a_wrong_factor_fails():
-    """The tolerances above see a factor of 1.001 in the kernel."""
-    one, other = (posterior("series", kernel=ConstantKernel(c) * KERNEL) for c in (1.0, 1.001))
-    assert abs(one.log_evidence - other.log_evidence) > 1e-6
-    assert np.abs(one.mean - other.mean).max() > 5e-6
 
 
 @every_case("engine", ENGINES)
@@ -159,8 +150,7 @@ def test_a_copy_predicts(engine):
     assert copy.summary() == post.summary()
     assert str(copy) == str(post)
     if engine == "sparse":
-        with pytest.raises(InputError, match="without its rows"):
-            copy.loo()
+        refuses("without its rows", copy.loo)
 
 
 @every_case("engine", ENGINES)
@@ -200,8 +190,7 @@ def test_prior_means(engine):
     with pytest.raises(InputError, match=r"mean must .*have shape \(1,\), got \(2,\)"):
         post.predict(*at(engine, far), mean=[1.0, 2.0])
     differing = posterior(engine, mean=np.linspace(0.0, 1.0, 40))
-    with pytest.raises(InputError, match="differs between rows: pass mean="):
-        differing.predict(*at(engine))
+    refuses("differs between rows: pass mean=", differing.predict, *at(engine))
     moved = [differing.predict(*at(engine), mean=m)[0] for m in (0.0, 1.0)]
     np.testing.assert_allclose(moved[1] - moved[0], 1.0, rtol=1e-12)
 
@@ -213,10 +202,8 @@ def test_new_points_may_be_named(engine):
     named = dict(zip(names, at(engine), strict=True))
     for one, other in zip(post.predict(**named), post.predict(*at(engine)), strict=True):
         np.testing.assert_array_equal(one, other)
-    with pytest.raises(TypeError, match="unexpected argument 'means'"):
-        post.predict(*at(engine), means=0.3)
-    with pytest.raises(TypeError, match=f"at most {len(names)} positional"):
-        post.predict(*at(engine), 0.3)
+    refuses("unexpected argument 'means'", post.predict, *at(engine), error=TypeError, means=0.3)
+    refuses(f"at most {len(names)} positional", post.predict, *at(engine), 0.3, error=TypeError)
     with pytest.raises(TypeError, match=f"multiple values for argument '{names[0]}'"):
         post.predict(at(engine)[0], **named)
 
@@ -224,12 +211,9 @@ def test_new_points_may_be_named(engine):
 @every_case("engine", ENGINES)
 def test_what_is_missing_is_named(engine):
     post = posterior(engine)
-    with pytest.raises(InputError, match="go together"):
-        post.predict()
-    with pytest.raises(InputError, match="from 0 to 39, got 40 to 40"):
-        post.loo([40])
-    with pytest.raises(InputError, match="whole numbers"):
-        post.loo([0.5])
+    refuses("go together", post.predict)
+    refuses("from 0 to 39, got 40 to 40", post.loo, [40])
+    refuses("whole numbers", post.loo, [0.5])
     with pytest.raises(InputError, match=r"evidence_gradient takes dK|takes no dK"):
         post.evidence_gradient(*([] if engine in ("dense", "operator") else [np.eye(40)]))
 
@@ -246,8 +230,7 @@ def test_corrections_of_a_series_are_those_of_its_covariance():
     )
     assert series.check() == dense.check()
     long = infer_series(np.arange(3001.0), np.ones(3001), KERNEL, "probit", "ep")
-    with pytest.raises(InputError, match="N = 3001 rows, more than 3000: infer a part"):
-        long.marginals()
+    refuses("N = 3001 rows, more than 3000: infer a part", long.marginals)
     assert any("corrections were not looked at" in word for word in long.check())
 
 
@@ -255,11 +238,9 @@ def test_corrections_of_a_series_are_those_of_its_covariance():
 def test_what_inducing_inputs_cannot_do_names_what_can(engine):
     post = posterior(engine)
     for ask in (post.marginals, post.corrected_evidence):
-        with pytest.raises(InputError, match=r"infer\(kernel\(X\), y\) has them"):
-            ask()
+        refuses(r"infer\(kernel\(X\), y\) has them", ask)
     assert any("corrections were not looked at" in word for word in post.check())
-    with pytest.raises(InputError, match="knows its kernel"):
-        post.with_covariance(np.eye(40))
+    refuses("knows its kernel", post.with_covariance, np.eye(40))
 
 
 def test_joint_draws():

@@ -7,7 +7,7 @@ from qpruntime import InputError, Likelihood, NumericalError, functions, likelih
 from qpruntime.interop.array_api import PortableFunctions
 from qpruntime.interop.array_formulas import FORMS, _weights
 from qpruntime.projection.interpolation import quintic_weights
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.half_plane import NAMES, cavities
 from tests.tools.numpy_library import NumPy
 
@@ -93,8 +93,7 @@ def test_every_likelihood_has_a_form():
 
 def test_refusals():
     own = Likelihood.from_log_prob(lambda f, y: -abs(f - y), name="own-portable")
-    with pytest.raises(InputError, match="has no formulas in plain operations; there are"):
-        PortableFunctions(NumPy(), own)
+    refuses("has no formulas in plain operations; there are", PortableFunctions, NumPy(), own)
     with pytest.raises(InputError, match=r"'student-t.* has no compact table"):
         PortableFunctions(NumPy(), "student-t").sigma_star(0.0, 1.0, 0.3)
     with pytest.raises(InputError, match="derivatives must be True or False"):

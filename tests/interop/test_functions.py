@@ -14,7 +14,7 @@ from scipy.stats import t as student_t
 
 from qpruntime import InputError, Likelihood, NumericalError, functions, likelihoods, project
 from qpruntime.interop.arguments import CLOSED_SLOPES
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.half_plane import kind_of
 
 REFERENCE = Path(__file__).parents[1] / "reference" / "certified.csv"
@@ -190,10 +190,8 @@ def test_arguments_that_are_refused(change, message):
 
 
 def test_what_is_not_known_is_refused():
-    with pytest.raises(InputError, match="unknown likelihood"):
-        functions("probitt")
-    with pytest.raises(InputError, match="table must be"):
-        functions("probit", table=3)
+    refuses("unknown likelihood", functions, "probitt")
+    refuses("table must be", functions, "probit", table=3)
     rough = Likelihood.from_log_prob(lambda f, y: f * f, name="growing")
     with pytest.raises(NumericalError, match="does not decay"):
         functions(rough).sigma_star(0.0, 1.0, 0.0)

@@ -1,15 +1,7 @@
 """Covariances with inducing inputs against scikit-learn, their slopes against its differences."""
 
 import numpy as np
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    ConstantKernel,
-    DotProduct,
-    ExpSineSquared,
-    Matern,
-    RationalQuadratic,
-    WhiteKernel,
-)
+from sklearn.gaussian_process import kernels as sk
 
 from qpruntime.kernels.cross_covariance import (
     contract,
@@ -22,27 +14,27 @@ from qpruntime.kernels.radial_kernels import squared_distances
 from tests.tools.cases import every_case
 from tests.tools.oracle import slopes
 
-C, W = ConstantKernel, WhiteKernel
+C, W = sk.ConstantKernel, sk.WhiteKernel
 SOUND = [
-    RBF(0.7),
-    C(2.0) * RBF([0.5, 2.0, 9.0]),
-    C(2.0) * RBF(1.5, "fixed") + W(0.1),
-    C(1.5) + C(2.0) * Matern([1.2, 0.5, 3.0], nu=2.5) + W(1e-3, "fixed"),
-    C(3.0) * Matern(1.2, nu=1.5),
-    Matern([1.2, 0.5, 3.0], nu=0.5),
-    (C(2.0) + RBF(1.5)) * (C(0.5) * RBF(3.0) + W(0.3)),
-    RBF(1.5) * Matern(2.0, nu=1.5) * C(3.0, "fixed"),
-    C(1e10) * RBF([1e3, 2e3, 5e2]),
-    C(1e-10) * Matern(1e3, nu=2.5),
-    RBF([1.0, np.inf, 2.0], "fixed") * C(2.0),
-    C(2.0) * RationalQuadratic(1.3, 0.7) + RBF(1.0),
-    RationalQuadratic(1.3, 0.7, alpha_bounds="fixed"),
-    Matern(1.3, nu=1.2) + W(0.2),
-    Matern([1.2, 0.5, 3.0], nu=3.5),
-    C(0.5) + C(0.7) * ExpSineSquared(1.3, 90.0),
+    sk.RBF(0.7),
+    C(2.0) * sk.RBF([0.5, 2.0, 9.0]),
+    C(2.0) * sk.RBF(1.5, "fixed") + W(0.1),
+    C(1.5) + C(2.0) * sk.Matern([1.2, 0.5, 3.0], nu=2.5) + W(1e-3, "fixed"),
+    C(3.0) * sk.Matern(1.2, nu=1.5),
+    sk.Matern([1.2, 0.5, 3.0], nu=0.5),
+    (C(2.0) + sk.RBF(1.5)) * (C(0.5) * sk.RBF(3.0) + W(0.3)),
+    sk.RBF(1.5) * sk.Matern(2.0, nu=1.5) * C(3.0, "fixed"),
+    C(1e10) * sk.RBF([1e3, 2e3, 5e2]),
+    C(1e-10) * sk.Matern(1e3, nu=2.5),
+    sk.RBF([1.0, np.inf, 2.0], "fixed") * C(2.0),
+    C(2.0) * sk.RationalQuadratic(1.3, 0.7) + sk.RBF(1.0),
+    sk.RationalQuadratic(1.3, 0.7, alpha_bounds="fixed"),
+    sk.Matern(1.3, nu=1.2) + W(0.2),
+    sk.Matern([1.2, 0.5, 3.0], nu=3.5),
+    C(0.5) + C(0.7) * sk.ExpSineSquared(1.3, 90.0),
 ]
 #: Parts whose slopes in Z are not known.
-FOREIGN = [C(0.3) * DotProduct(0.5), RBF(1.5) ** 2]
+FOREIGN = [C(0.3) * sk.DotProduct(0.5), sk.RBF(1.5) ** 2]
 
 
 def points(spread=1.0):
@@ -100,7 +92,7 @@ def test_values_and_slopes(kernel):
 def test_extreme_units(length):
     """Data as wide as their length-scales, and a thousand times wider or narrower."""
     for spread in (length, 1.0):
-        for shape in (RBF(length), Matern(length, nu=2.5), Matern([length] * 3, nu=1.5)):
+        for shape in (sk.RBF(length), sk.Matern(length, nu=2.5), sk.Matern([length] * 3, nu=1.5)):
             check(C(2.0) * shape, *points(spread), 1e-3 * min(length, spread), 3e-8)
 
 
@@ -116,7 +108,7 @@ def test_blocks_join():
     rng = np.random.default_rng(5)
     X, Z = rng.standard_normal((3000, 2)), rng.standard_normal((70, 2))
     H, rho = rng.standard_normal((3000, 70)), rng.standard_normal(3000)
-    kernel = C(2.0) * Matern([1.0, 2.0], nu=1.5)
+    kernel = C(2.0) * sk.Matern([1.0, 2.0], nu=1.5)
     whole = contract(kernel, X, Z, H, rho)
     parts = [contract(kernel, X[i::3], Z, H[i::3], rho[i::3]) for i in range(3)]
     for k in (0, 1):

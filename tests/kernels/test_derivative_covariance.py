@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from qpruntime import InputError
 from qpruntime.kernels.derivative_covariance import (
     DerivativeRows,
     contract,
@@ -13,7 +12,7 @@ from qpruntime.kernels.derivative_covariance import (
     diagonal,
     require_slopes,
 )
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.oracle import slopes
 
 LENGTHS = [0.7, 1.9]
@@ -115,5 +114,4 @@ def test_contraction(kernel):
     "kernel", [Matern(nu=1.5), RBF() * RBF(), RBF() + Matern(nu=0.5), ConstantKernel(1.0) ** 2]
 )
 def test_kernels_without(kernel):
-    with pytest.raises(InputError, match="slopes of functions"):
-        require_slopes(kernel)
+    refuses("slopes of functions", require_slopes, kernel)

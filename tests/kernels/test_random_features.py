@@ -1,13 +1,11 @@
 """Functions drawn from priors have the covariances of their kernels."""
 
 import numpy as np
-import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 
-from qpruntime import InputError
 from qpruntime.kernels import Categories, On
 from qpruntime.kernels.random_features import PriorDraws
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 RNG = np.random.default_rng(0)
 X = np.column_stack([RNG.standard_normal((8, 2)), RNG.integers(0, 3, 8), RNG.integers(0, 2, 8)])
@@ -55,5 +53,4 @@ def test_too_many_terms_are_refused():
     kernel = RBF(1.0) + RBF(2.0) + RBF(3.0)
     for _ in range(2):
         kernel = kernel * kernel
-    with pytest.raises(InputError, match="cannot be drawn"):
-        PriorDraws(kernel, 4, 1, RNG, 10)
+    refuses("cannot be drawn", PriorDraws, kernel, 4, 1, RNG, 10)

@@ -10,21 +10,11 @@ from sklearn.datasets import make_classification, make_moons
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Product
 from sklearn.metrics import log_loss
 
-from qpruntime import (
-    ConvergenceWarning,
-    GPClassifier,
-    GPOrdinal,
-    GPPoissonRegressor,
-    GPRobustRegressor,
-    GPSurvival,
-    InputError,
-    Search,
-    infer,
-)
+import qpruntime as qp
 from qpruntime.kernels.default import LogNormal
 from qpruntime.kernels.scaling import Units, spreads
 from qpruntime.learning.default_kernel import default_start
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 RNG = np.random.default_rng(0)
 X, LABELS = make_moons(60, noise=0.25, random_state=0)
@@ -33,11 +23,11 @@ COUNTS = RNG.poisson(np.exp(1.0 + np.sin(2.0 * X[:, 0])))
 NUMBERS = np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.1 * RNG.standard_t(3.0, len(X))
 
 MODELS = [
-    (GPClassifier(), LABELS),
-    (GPClassifier(), np.where(X[:, 0] > 1.0, 2, LABELS)),
-    (GPPoissonRegressor(), COUNTS),
-    (GPPoissonRegressor(link="exp"), COUNTS),
-    (GPRobustRegressor(method="ep"), NUMBERS),
+    (qp.GPClassifier(), LABELS),
+    (qp.GPClassifier(), np.where(X[:, 0] > 1.0, 2, LABELS)),
+    (qp.GPPoissonRegressor(), COUNTS),
+    (qp.GPPoissonRegressor(link="exp"), COUNTS),
+    (qp.GPRobustRegressor(method="ep"), NUMBERS),
 ]
 NAMES = ["two classes", "three classes", "square", "exp", "robust"]
 each_model = pytest.mark.parametrize(
@@ -82,7 +72,7 @@ def test_constant_features_are_ignored_where_they_change():
     def padded(a, value):
         return np.column_stack([a, np.full(len(a), value)])
 
-    model = GPClassifier().fit(padded(X, 3.0), LABELS)
+    model = qp.GPClassifier().fit(padded(X, 3.0), LABELS)
     assert np.array_equal(model.latent(padded(NEW, 3.0)), model.latent(padded(NEW, -1e9)))
     assert np.isinf(model.kernel_.k2.k2.length_scale[2])
 
@@ -107,7 +97,7 @@ def test_the_kernel_reproduces_the_posterior(model, y):
 
 
 def test_the_kernel_is_scikit_learns_in_units_of_the_features():
-    model = GPClassifier().fit(X * [1e3, 1e-4], LABELS)
+    model = qp.GPClassifier().fit(X * [1e3, 1e-4], LABELS)
     kernel = model.kernel_
     assert type(kernel.k1) is ConstantKernel
     assert type(kernel.k2.k2) is Matern
@@ -120,10 +110,10 @@ def test_the_kernel_is_scikit_learns_in_units_of_the_features():
 
 
 def test_an_outlier_in_a_feature_does_no_harm():
-    clean = GPClassifier().fit(X, LABELS).predict_proba(NEW)
+    clean = qp.GPClassifier().fit(X, LABELS).predict_proba(NEW)
     wild = X.copy()
     wild[7, 0] = 1e9
-    found = GPClassifier().fit(wild, LABELS).predict_proba(NEW)
+    found = qp.GPClassifier().fit(wild, LABELS).predict_proba(NEW)
     assert np.abs(found - clean).max() < 0.1
     assert spreads(wild)[1] == pytest.approx(spreads(X)[1], rel=0.05)
 
@@ -166,15 +156,15 @@ def test_weights_count_rows(n):
 
 def test_separable_data_keep_the_amplitude_bounded():
     features, labels = make_classification(120, 5, class_sep=8.0, flip_y=0.0, random_state=1)
-    model = GPClassifier().fit(features[:60], labels[:60])
+    model = qp.GPClassifier().fit(features[:60], labels[:60])
     assert 10.0 < model.kernel_.k2.k1.constant_value < 1e5
     assert model.optimum_.log_prior < 0.0
     # The same without a prior, which ends where the evidence is flat or at a bound.
     units = Units.of(features[:60])
     wide = ConstantKernel(1.0, (1e-6, 1e10))
-    free = GPClassifier(wide + wide * Matern(5.0**0.5, (1e-3, 1e4), nu=2.5))
+    free = qp.GPClassifier(wide + wide * Matern(5.0**0.5, (1e-3, 1e4), nu=2.5))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", qp.ConvergenceWarning)
         free.fit(units.scaled(features[:60]), labels[:60])
     assert free.kernel_.k2.k1.constant_value > model.kernel_.k2.k1.constant_value
     proba = (model.predict_proba(features[60:]), free.predict_proba(units.scaled(features[60:])))
@@ -184,7 +174,7 @@ def test_separable_data_keep_the_amplitude_bounded():
 
 def test_rare_classes_get_their_share():
     features, labels = make_classification(300, 4, weights=[0.95], flip_y=0.0, random_state=3)
-    model = GPClassifier().fit(features[:200], labels[:200])
+    model = qp.GPClassifier().fit(features[:200], labels[:200])
     share = labels.mean()
     base = log_loss(labels[200:], np.full(100, share))
     assert log_loss(labels[200:], model.predict_proba(features[200:])) < 0.8 * base
@@ -192,22 +182,14 @@ def test_rare_classes_get_their_share():
     assert model.predict_proba(np.full((1, 4), 1e3))[0, 1] < 0.49
 
 
-def test_a_long_series_in_its_own_units_is_learnt():
-    rng = np.random.default_rng(4)
-    t = np.sort(rng.uniform(0.0, 6000.0, 150))
-    labels = np.sin(t / 150.0) + 0.2 * rng.standard_normal(150) > 0.0
-    model = GPClassifier().fit(t[::2, None], labels[::2])
-    assert log_loss(labels[1::2], model.predict_proba(t[1::2, None])) < 0.5
-
-
 def test_start_and_prior_of_the_optimum_are_reported():
-    model = GPClassifier().fit(X, LABELS)
+    model = qp.GPClassifier().fit(X, LABELS)
     optimum = model.optimum_
     start = default_start(Units.of(X))
     assert any(np.array_equal(optimum.start, theta) for theta in start.thetas)
     # The value is the evidence alone, as `infer` has it.
     K = model.kernel_(X)
-    own = infer(K, np.where(LABELS > 0, 1.0, -1.0), likelihood="probit", method="ep")
+    own = qp.infer(K, np.where(LABELS > 0, 1.0, -1.0), likelihood="probit", method="ep")
     assert optimum.value == pytest.approx(own.log_evidence, abs=1e-6)
     assert optimum.log_prior == pytest.approx(start.log_prior(optimum.theta)[0])
     assert optimum.score == optimum.value + optimum.log_prior
@@ -241,13 +223,13 @@ ODD = {
     ("model", "y"),
     [
         *(MODELS[k] for k in (0, 2, 3)),
-        (GPRobustRegressor(method="ep", optimize=Search(max_iter=5)), NUMBERS),
+        (qp.GPRobustRegressor(method="ep", optimize=qp.Search(max_iter=5)), NUMBERS),
     ],
 )
 def test_odd_features(model, y, oddity):
     features = ODD[oddity]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", qp.ConvergenceWarning)
         model.fit(features, y)
     mean, variance = model.latent(features)
     assert np.isfinite(mean).all()
@@ -255,13 +237,15 @@ def test_odd_features(model, y, oddity):
 
 
 def test_features_that_are_constant_are_warned_of():
-    with pytest.warns(ConvergenceWarning, match=r"tells no rows apart.* check that features vary"):
-        GPClassifier().fit(np.ones((20, 2)), np.arange(20) % 2)
+    with pytest.warns(
+        qp.ConvergenceWarning, match=r"tells no rows apart.* check that features vary"
+    ):
+        qp.GPClassifier().fit(np.ones((20, 2)), np.arange(20) % 2)
 
 
 def test_two_rows():
-    with pytest.warns(ConvergenceWarning, match="relates no rows to each other"):
-        model = GPClassifier().fit([[1.0, 5.0], [2.0, 5.0]], [0, 1])
+    with pytest.warns(qp.ConvergenceWarning, match="relates no rows to each other"):
+        model = qp.GPClassifier().fit([[1.0, 5.0], [2.0, 5.0]], [0, 1])
     assert model.predict([[1.0, 5.0], [2.0, 5.0]]).tolist() == [0, 1]
 
 
@@ -274,7 +258,7 @@ def many_features(n=150, useless=18, seed=6):
 
 def test_features_get_their_own_length_scales_where_that_pays():
     features, labels = many_features()
-    model = GPClassifier().fit(features[:100], labels[:100])
+    model = qp.GPClassifier().fit(features[:100], labels[:100])
     lengths = model.kernel_.k2.k2.length_scale
     assert lengths[:2].max() < 0.5 * lengths[2:].min()
     common = model.optima_[1]
@@ -288,20 +272,9 @@ def test_features_that_are_alike_keep_one_length_scale():
     rng = np.random.default_rng(7)
     features = rng.standard_normal((100, 6))
     labels = features.sum(axis=1) + rng.logistic(size=100) > 0.0
-    model = GPClassifier().fit(features, labels)
+    model = qp.GPClassifier().fit(features, labels)
     assert len(model.optima_) == 1
     assert model.optimum_.theta.size == 3
-
-
-def test_features_of_noise_with_a_likelihood_that_learns_too():
-    features, _ = many_features()
-    y = 3.0 * np.sin(features[:, 0]) + 0.3 * np.random.default_rng(8).standard_t(3.0, 150)
-    model = GPRobustRegressor(method="ep").fit(features[:100], y[:100])
-    lengths = model.kernel_.k2.k2.length_scale
-    assert lengths[0] < 0.5 * lengths[1:].min()
-    assert model.optimum_.theta.size == 2 + 20 + 1
-    error = np.abs(model.predict(features[100:]) - y[100:])
-    assert np.median(error) < 0.5
 
 
 @pytest.mark.slow
@@ -309,20 +282,20 @@ def test_auto_takes_the_better_of_two_shapes():
     rng = np.random.default_rng(9)
     features = rng.uniform(0.0, 1e4, (70, 1))
     smooth = np.exp(np.sin(features[:, 0] / 800.0))
-    model = GPRobustRegressor("auto", method="ep").fit(
+    model = qp.GPRobustRegressor("auto", method="ep").fit(
         features, smooth + 0.02 * rng.normal(size=70)
     )
     assert type(model.kernel_.k2.k2) is RBF
     assert len(model.optima_) == 2
     assert model.optima_[0].score > model.optima_[1].score
     rough = np.cumsum(rng.normal(size=70))[np.argsort(np.argsort(features[:, 0]))]
-    model = GPRobustRegressor("auto", method="ep").fit(features, rough)
+    model = qp.GPRobustRegressor("auto", method="ep").fit(features, rough)
     assert type(model.kernel_.k2.k2) is Matern
 
 
 def test_auto_refines_the_shape_it_took():
     features, labels = many_features()
-    model = GPClassifier("auto").fit(features[:100], labels[:100])
+    model = qp.GPClassifier("auto").fit(features[:100], labels[:100])
     assert [o.theta.size for o in model.optima_] == [2 + 20, 3, 3]
     assert (
         model.kernel_.k2.k2.length_scale[:2].max()
@@ -333,8 +306,7 @@ def test_auto_refines_the_shape_it_took():
 
 @every_case("kernel", ["rbf", "AUTO", 3.0, ["auto"]])
 def test_other_words_are_refused(kernel):
-    with pytest.raises(InputError, match="kernel must be None, 'auto' or one of sklearn"):
-        GPClassifier(kernel).fit(X, LABELS)
+    refuses("kernel must be None, 'auto' or one of sklearn", qp.GPClassifier(kernel).fit, X, LABELS)
 
 
 # --- Linear part of ordered levels and times
@@ -373,11 +345,11 @@ def ordered(n=90, seed=1):
     return X, f, rng
 
 
-@pytest.mark.parametrize("model", [GPOrdinal(), GPSurvival()])
+@pytest.mark.parametrize("model", [qp.GPOrdinal(), qp.GPSurvival()])
 def test_the_linear_part_takes_features_of_any_units(model):
     X, f, rng = ordered()
     observed = np.exp(f + 0.3 * rng.normal(size=90))
-    y = np.digitize(observed, [0.5, 2.0]) if isinstance(model, GPOrdinal) else observed
+    y = np.digitize(observed, [0.5, 2.0]) if isinstance(model, qp.GPOrdinal) else observed
     models = [
         clone(model).fit(features, y) for features in (X, X * [1e3, 1.0, 1.0] + [1e6, 0.0, 0.0])
     ]
@@ -401,8 +373,8 @@ def test_a_line_of_levels_goes_on_beyond_the_rows():
     X, f, rng = ordered(200)
     y = np.digitize(f + 0.7 * rng.normal(size=200), [-1.0, 0.0, 1.0])
     beyond = np.array([[5.45e3, 0.0, 0.0], [4.55e3, 0.0, 0.0]])
-    line = GPOrdinal().fit(X, y)
-    matern = GPOrdinal(ConstantKernel() + ConstantKernel() * Matern([1e2, 0.5, 1e-3])).fit(X, y)
+    line = qp.GPOrdinal().fit(X, y)
+    matern = qp.GPOrdinal(ConstantKernel() + ConstantKernel() * Matern([1e2, 0.5, 1e-3])).fit(X, y)
     p = line.predict_proba(beyond)
     assert p[0, 3] > 0.97
     assert p[1, 0] > 0.97

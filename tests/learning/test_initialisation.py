@@ -6,30 +6,14 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 from sklearn.datasets import load_digits, load_iris
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    ConstantKernel,
-    DotProduct,
-    Exponentiation,
-    ExpSineSquared,
-    Matern,
-    RationalQuadratic,
-    WhiteKernel,
-)
+from sklearn.gaussian_process import kernels as sk
 
-from qpruntime import (
-    ConvergenceWarning,
-    GPClassifier,
-    GPPoissonRegressor,
-    GPRobustRegressor,
-    Search,
-    infer,
-)
+import qpruntime as qp
 from qpruntime.learning.initialisation import degenerate, start_from
 from tests.tools.cases import every_case
 from tests.tools.oracle import RBFData
 
-C = ConstantKernel
+C = sk.ConstantKernel
 WIDE = (1e-6, 1e10)
 
 
@@ -55,15 +39,15 @@ def said(model, *data, **more):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(*data, **more)
-    assert all(w.category is ConvergenceWarning and w.filename == __file__ for w in caught)
+    assert all(w.category is qp.ConvergenceWarning and w.filename == __file__ for w in caught)
     return [str(w.message) for w in caught]
 
 
 @every_case("data", [digits, series, tens_of_thousands])
-@every_case("shape", [RBF(1.0), Matern(1.0, nu=2.5)])
+@every_case("shape", [sk.RBF(1.0), sk.Matern(1.0, nu=2.5)])
 def test_a_kernel_too_short_to_learn_gets_a_start_from_the_data(data, shape):
     X, y = data()
-    model = GPClassifier(C(1.0, WIDE) * shape)
+    model = qp.GPClassifier(C(1.0, WIDE) * shape)
     text = said(model, X, y)[0]
     distance = np.median(pdist(X))
     assert "relates no rows: its matrix is diagonal to 1e-06" in text
@@ -77,7 +61,7 @@ def test_a_kernel_too_short_to_learn_gets_a_start_from_the_data(data, shape):
     assert given.n_iterations == 0
     assert found.value > given.value + 20.0
     assert model.optimum_ is found
-    assert infer(
+    assert qp.infer(
         model.kernel_(X), y * 2.0 - 1.0 if y.dtype == bool else np.sign(y - 5.0), method="ep"
     ).log_evidence == pytest.approx(found.value, abs=1e-4)
     assert model.score(X, y) > 0.85
@@ -85,13 +69,13 @@ def test_a_kernel_too_short_to_learn_gets_a_start_from_the_data(data, shape):
 
 @pytest.mark.parametrize(
     "model",
-    [GPPoissonRegressor(C() * RBF(1.0)), GPRobustRegressor(C() * RBF(1.0))],
+    [qp.GPPoissonRegressor(C() * sk.RBF(1.0)), qp.GPRobustRegressor(C() * sk.RBF(1.0))],
     ids=["counts", "numbers"],
 )
 def test_regressions_too(model):
     X, _ = series(80)
     y = np.random.default_rng(1).poisson(4.0 + 3.0 * np.sin(X[:, 0] / 300.0))
-    more = {"exposure": np.full(80, 2.0)} if isinstance(model, GPPoissonRegressor) else {}
+    more = {"exposure": np.full(80, 2.0)} if isinstance(model, qp.GPPoissonRegressor) else {}
     texts = said(model, X, y, **more)
     assert "relates no rows" in texts[0]
     assert model.optima_[0].value > model.optima_[1].value + 5.0
@@ -100,7 +84,7 @@ def test_regressions_too(model):
 
 def test_a_constant_matrix():
     X, y = digits()
-    model = GPClassifier(C(1.0, WIDE) * RBF(1e6, (1e-2, 1e7)))
+    model = qp.GPClassifier(C(1.0, WIDE) * sk.RBF(1e6, (1e-2, 1e7)))
     text = said(model, X, y)[0]
     assert "tells no rows apart: its matrix is constant to 1e-06" in text
     assert len(model.optima_) == 2
@@ -109,8 +93,8 @@ def test_a_constant_matrix():
 
 def test_no_length_scale_at_all():
     X, y = digits()
-    for kernel, what in ((WhiteKernel(), "diagonal"), (C(1.0, (1e-10, 1.0)), "constant")):
-        model = GPClassifier(kernel)
+    for kernel, what in ((sk.WhiteKernel(), "diagonal"), (C(1.0, (1e-10, 1.0)), "constant")):
+        model = qp.GPClassifier(kernel)
         text = said(model, X, y)[0]
         assert f"its matrix is {what}" in text
         assert (
@@ -125,11 +109,11 @@ def test_every_part_is_named_and_started():
     X = X[:, 20:23]
     distances = [np.median(d[d > 0.0]) for d in (pdist(c[:, None]) for c in X.T)]
     kernel = (
-        C(2.0) * RBF([1e-3] * 3)
-        + Exponentiation(Matern(1e-3), 2.0)
-        + C(3.0) * ExpSineSquared(1e-3, 0.37, periodicity_bounds="fixed")
-        + RationalQuadratic(1e-3, length_scale_bounds="fixed")
-        + WhiteKernel(0.1)
+        C(2.0) * sk.RBF([1e-3] * 3)
+        + sk.Exponentiation(sk.Matern(1e-3), 2.0)
+        + C(3.0) * sk.ExpSineSquared(1e-3, 0.37, periodicity_bounds="fixed")
+        + sk.RationalQuadratic(1e-3, length_scale_bounds="fixed")
+        + sk.WhiteKernel(0.1)
     )
     theta = start_from(kernel, X)
     started = kernel.clone_with_theta(theta).get_params()
@@ -152,24 +136,24 @@ def test_every_part_is_named_and_started():
 
 def test_a_start_keeps_to_the_bounds():
     X, y = series()
-    model = GPClassifier(C(1.0, WIDE) * RBF(1.0, (0.1, 200.0)))
+    model = qp.GPClassifier(C(1.0, WIDE) * sk.RBF(1.0, (0.1, 200.0)))
     texts = said(model, X, y)
     assert "(bounds 0.1 to 200)" in texts[0]
     np.testing.assert_allclose(np.exp(model.optima_[0].start[1]), 200.0)
     # There is no other start where bounds leave none.
-    short = GPClassifier(C(1.0, WIDE) * RBF(1.0, (0.1, 1.0)))
+    short = qp.GPClassifier(C(1.0, WIDE) * sk.RBF(1.0, (0.1, 1.0)))
     assert "tried" not in said(short, X, y)[0]
     assert len(short.optima_) == 1
 
 
 def test_bounds_that_hold_back_are_named():
     data = RBFData(60, seed=3)
-    kernel = C(1.0, (0.5, 2.0)) * RBF([30.0, 0.3], (0.25, 40.0))
-    with pytest.warns(ConvergenceWarning, match="k1__constant_value ended at its upper bound 2"):
-        model = GPClassifier(kernel).fit(data.x, data.y)
-    free = GPClassifier(C(1.0, WIDE) * RBF([1.0, 1.0], WIDE)).fit(data.x, data.y)
+    kernel = C(1.0, (0.5, 2.0)) * sk.RBF([30.0, 0.3], (0.25, 40.0))
+    with pytest.warns(qp.ConvergenceWarning, match="k1__constant_value ended at its upper bound 2"):
+        model = qp.GPClassifier(kernel).fit(data.x, data.y)
+    free = qp.GPClassifier(C(1.0, WIDE) * sk.RBF([1.0, 1.0], WIDE)).fit(data.x, data.y)
     assert free.optimum_.value > model.optimum_.value
-    lower = GPClassifier(C(1.0, WIDE) * RBF(20.0, (15.0, 40.0)))
+    lower = qp.GPClassifier(C(1.0, WIDE) * sk.RBF(20.0, (15.0, 40.0)))
     texts = said(lower, data.x, data.y)
     apart = np.median(pdist(data.x))
     assert any(
@@ -182,13 +166,13 @@ def test_bounds_that_hold_back_are_named():
 
 def test_slope_of_an_optimum_is_its_gradient():
     data = RBFData(40, seed=3)
-    kernel = C(1.0, (0.5, 2.0)) * RBF(20.0, (15.0, 40.0))
+    kernel = C(1.0, (0.5, 2.0)) * sk.RBF(20.0, (15.0, 40.0))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        best = GPClassifier(kernel).fit(data.x, data.y).optimum_
+        warnings.simplefilter("ignore", qp.ConvergenceWarning)
+        best = qp.GPClassifier(kernel).fit(data.x, data.y).optimum_
 
     def evidence(theta):
-        return infer(
+        return qp.infer(
             kernel.clone_with_theta(theta)(data.x), data.y, method="ep", tol=1e-11
         ).log_evidence
 
@@ -201,7 +185,7 @@ def test_slope_of_an_optimum_is_its_gradient():
 
 def test_a_variance_too_small_to_move():
     X, y = digits()
-    model = GPClassifier(C(1e-12, (1e-14, 1e10)) * RBF(30.0))
+    model = qp.GPClassifier(C(1e-12, (1e-14, 1e10)) * sk.RBF(30.0))
     text = said(model, X, y)[0]
     assert "ended where it began" in text
     assert "latent variance 1e-12" in text
@@ -212,23 +196,23 @@ def test_a_variance_too_small_to_move():
 
 def test_without_learning():
     X, y = digits()
-    for kernel in (C() * RBF(1.0), C(4.0, "fixed") * RBF(1.0, "fixed"), C() * RBF(1e6)):
-        (text,) = said(GPClassifier(kernel, optimize=False), X, y)
+    for kernel in (C() * sk.RBF(1.0), C(4.0, "fixed") * sk.RBF(1.0, "fixed"), C() * sk.RBF(1e6)):
+        (text,) = said(qp.GPClassifier(kernel, optimize=False), X, y)
         assert "tried" not in text
         assert f"start it at {np.median(pdist(X)):.3g}" in text
-    (text,) = said(GPClassifier(C(4.0, "fixed") * RBF(1.0, "fixed")), X, y)
+    (text,) = said(qp.GPClassifier(C(4.0, "fixed") * sk.RBF(1.0, "fixed")), X, y)
     assert "k2__length_scale 1 (fixed)" in text
 
 
 def test_restarts_are_the_remedy():
     X, y = digits()
-    kernel = C(1.0, WIDE) * RBF(1.0)
-    model = GPClassifier(kernel, optimize=Search(restarts=3), random_state=0)
+    kernel = C(1.0, WIDE) * sk.RBF(1.0)
+    model = qp.GPClassifier(kernel, optimize=qp.Search(restarts=3), random_state=0)
     assert said(model, X, y) == []
     assert len(model.optima_) == 4
     # None of these can get away.
-    stuck = GPClassifier(
-        C(1.0, WIDE) * RBF(1e-3, (1e-5, 0.1)), optimize=Search(restarts=2), random_state=0
+    stuck = qp.GPClassifier(
+        C(1.0, WIDE) * sk.RBF(1e-3, (1e-5, 0.1)), optimize=qp.Search(restarts=2), random_state=0
     )
     assert "which no restart changes" in said(stuck, X, y)[0]
     assert len(stuck.optima_) == 3
@@ -236,7 +220,7 @@ def test_restarts_are_the_remedy():
 
 def test_several_classes_say_it_once_each_and_alike():
     X, y = load_iris(return_X_y=True)
-    model = GPClassifier(C(1.0, WIDE) * RBF(1e-4))
+    model = qp.GPClassifier(C(1.0, WIDE) * sk.RBF(1e-4))
     texts = [t for t in said(model, X[::3], y[::3]) if "relates no rows" in t]
     assert len(texts) == 3
     # The default filter shows one text of one place once.
@@ -247,23 +231,26 @@ def test_several_classes_say_it_once_each_and_alike():
 def sound():
     """Kernels that are meant: no warning is due."""
     data = RBFData(60, seed=3)
-    kernel = C(1.0, WIDE) * RBF(1.0)
+    kernel = C(1.0, WIDE) * sk.RBF(1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fitted = GPClassifier(kernel).fit(data.x, data.y).kernel_
+        fitted = qp.GPClassifier(kernel).fit(data.x, data.y).kernel_
     noise = np.column_stack([data.x, np.random.default_rng(0).standard_normal(60)])
     bits = np.random.default_rng(1).integers(0, 2, (60, 4)).astype(float)
     line = np.linspace(1.0, 3.0, 60)[:, None]
     return {
         "again from its optimum": (fitted, data.x),
-        "fixed": (C(4.0, "fixed") * RBF(1.0, "fixed"), data.x),
-        "one fixed": (C(4.0, "fixed") * RBF(1.0), data.x),
-        "linear in one feature": (C(1.0, WIDE) * DotProduct(0.0, "fixed"), line),
-        "white noise beside": (kernel + WhiteKernel(1e-3, "fixed"), data.x),
-        "flags": (C(1.0, "fixed") * RBF(1.0, "fixed"), bits),
-        "two rows": (C(4.0, "fixed") * RBF(1.0, "fixed"), data.x[:2]),
-        "some rows twice": (C(4.0, "fixed") * RBF(1.0, "fixed"), np.repeat(data.x[:30], 2, axis=0)),
-        "a feature of noise": (C(1.0, WIDE) * RBF([1.0] * 3, (1e-3, 1e3)), noise),
+        "fixed": (C(4.0, "fixed") * sk.RBF(1.0, "fixed"), data.x),
+        "one fixed": (C(4.0, "fixed") * sk.RBF(1.0), data.x),
+        "linear in one feature": (C(1.0, WIDE) * sk.DotProduct(0.0, "fixed"), line),
+        "white noise beside": (kernel + sk.WhiteKernel(1e-3, "fixed"), data.x),
+        "flags": (C(1.0, "fixed") * sk.RBF(1.0, "fixed"), bits),
+        "two rows": (C(4.0, "fixed") * sk.RBF(1.0, "fixed"), data.x[:2]),
+        "some rows twice": (
+            C(4.0, "fixed") * sk.RBF(1.0, "fixed"),
+            np.repeat(data.x[:30], 2, axis=0),
+        ),
+        "a feature of noise": (C(1.0, WIDE) * sk.RBF([1.0] * 3, (1e-3, 1e3)), noise),
     }
 
 
@@ -271,7 +258,7 @@ def sound():
 def test_no_false_alarm(name):
     kernel, X = sound()[name]
     y = RBFData(60, seed=3).y[: len(X)]
-    model = GPClassifier(kernel)
+    model = qp.GPClassifier(kernel)
     assert said(model, X, [0, 1] if len(X) == 2 else y) == []
     assert len(model.optima_) <= 1
 
@@ -281,9 +268,9 @@ def test_degenerate_against_brute_force(n):
     rng = np.random.default_rng(n)
     for length in np.logspace(-8.0, 8.0, 33):
         X = rng.standard_normal((n, 2)) * 10.0 ** rng.uniform(-2, 2)
-        kernel = C(3.0) * RBF(length) + WhiteKernel(0.5)
+        kernel = C(3.0) * sk.RBF(length) + sk.WhiteKernel(0.5)
         # Relative to the variances that rows have, 3.5; what rows share is at most 3.
-        K = 3.0 * RBF(length)(X)
+        K = 3.0 * sk.RBF(length)(X)
         expected = None
         if n > 1:
             related = (np.where(np.eye(n, dtype=bool), 0.0, K) > 3.5e-6).any(axis=1)
@@ -297,7 +284,7 @@ def test_degenerate_against_brute_force(n):
 def test_a_failed_start_from_the_data_leaves_the_first():
     X, y = series(40)
 
-    class Refuses(RBF):
+    class Refuses(sk.RBF):
         """Double precision ends beyond a length-scale of 10."""
 
         def __call__(self, X, Y=None, eval_gradient=False):
@@ -310,7 +297,7 @@ def test_a_failed_start_from_the_data_leaves_the_first():
                 else (np.nan * K[0], K[1])
             )
 
-    model = GPClassifier(Refuses(1.0))
+    model = qp.GPClassifier(Refuses(1.0))
     texts = said(model, X, y)
     assert "and is no better" in texts[0]
     assert model.optima_[1].value == -np.inf

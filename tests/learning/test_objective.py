@@ -9,7 +9,7 @@ from qpruntime.learning.objective import KernelFamily, Objective
 from qpruntime.learning.optimise import maximise
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
-from tests.tools.differences import slopes, tight
+from tests.tools.oracle import slopes, tight
 
 KERNELS = [
     ConstantKernel(1.5) * RBF([0.7, 4.0]) + WhiteKernel(0.2),

@@ -7,16 +7,7 @@ import pytest
 from scipy.optimize import check_grad
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from qpruntime import (
-    ConvergenceWarning,
-    GPClassifier,
-    GPPoissonRegressor,
-    GPRobustRegressor,
-    InputError,
-    Search,
-    Series,
-    SeriesPosterior,
-)
+import qpruntime as qp
 from qpruntime.learning.series_solver import SeriesFamily, SeriesObjective
 from qpruntime.projection.projector import Projector
 
@@ -37,15 +28,15 @@ def test_fits_are_those_of_the_dense_engine():
     kernel = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
     new = np.linspace(-1.0, 9.0, 20)[:, None]
     cases = [
-        (GPClassifier, labels, {}, {}),
+        (qp.GPClassifier, labels, {}, {}),
         (
-            GPClassifier,
+            qp.GPClassifier,
             labels,
-            {"kernel": kernel, "optimize": Search(restarts=1)},
+            {"kernel": kernel, "optimize": qp.Search(restarts=1)},
             {"sample_weight": weights},
         ),
-        (GPPoissonRegressor, counts, {"kernel": kernel}, {"exposure": exposure}),
-        (GPPoissonRegressor, counts, {"link": "exp"}, {"exposure": exposure}),
+        (qp.GPPoissonRegressor, counts, {"kernel": kernel}, {"exposure": exposure}),
+        (qp.GPPoissonRegressor, counts, {"link": "exp"}, {"exposure": exposure}),
     ]
     for estimator, y, options, given in cases:
         fits = [
@@ -54,7 +45,7 @@ def test_fits_are_those_of_the_dense_engine():
         ]
         ours, dense = fits
         case = f"{estimator.__name__} {options}"
-        assert isinstance(ours.posterior_, SeriesPosterior), case
+        assert isinstance(ours.posterior_, qp.SeriesPosterior), case
         np.testing.assert_allclose(
             ours.log_marginal_likelihood_value_,
             dense.log_marginal_likelihood_value_,
@@ -74,7 +65,7 @@ def same_optimum(n, cases):
     X, labels, counts, exposure, f = data(n)
     reals = f + 0.2 * np.random.default_rng(1).standard_t(4, n)
     observed = {"labels": labels, "counts": counts, "reals": reals}
-    options = {"method": "ep", "tol": 1e-9, "optimize": Search(ftol=1e-13)}
+    options = {"method": "ep", "tol": 1e-9, "optimize": qp.Search(ftol=1e-13)}
     for estimator, kernel, kind, own in cases:
         given = {"exposure": exposure} if kind == "counts" else {}
         ours, dense = (
@@ -82,7 +73,7 @@ def same_optimum(n, cases):
             for solver in ("markov", "dense")
         )
         case = f"{estimator.__name__}, {kernel}, N = {n}"
-        assert isinstance(ours.posterior_, SeriesPosterior), case
+        assert isinstance(ours.posterior_, qp.SeriesPosterior), case
         # An optimiser that ends at slopes of 1e-5 is 1e-5 from the optimum where curvatures are 1.
         for found, right in (
             (ours.kernel_.theta, dense.kernel_.theta),
@@ -101,9 +92,9 @@ def test_optima_are_those_of_the_dense_engine():
     kernel = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
     robust = kernel + WhiteKernel(0.01, "fixed")
     cases = [
-        (GPClassifier, kernel, "labels", {}),
-        (GPPoissonRegressor, kernel, "counts", {"link": "exp"}),
-        (GPRobustRegressor, robust, "reals", {}),
+        (qp.GPClassifier, kernel, "labels", {}),
+        (qp.GPPoissonRegressor, kernel, "counts", {"link": "exp"}),
+        (qp.GPRobustRegressor, robust, "reals", {}),
     ]
     same_optimum(200, cases)
 
@@ -115,10 +106,10 @@ def test_optima_at_1500_rows_are_those_of_the_dense_engine():
     # Its variance ends at the bound: nothing would be known of its length-scale.
     rough = ConstantKernel(2.0) * Matern(5.0, "fixed", nu=0.5)
     cases = [
-        (GPClassifier, kernel, "labels", {}),
-        (GPClassifier, smooth + rough, "labels", {}),
-        (GPPoissonRegressor, smooth, "counts", {"link": "exp"}),
-        (GPRobustRegressor, kernel + WhiteKernel(0.01, "fixed"), "reals", {}),
+        (qp.GPClassifier, kernel, "labels", {}),
+        (qp.GPClassifier, smooth + rough, "labels", {}),
+        (qp.GPPoissonRegressor, smooth, "counts", {"link": "exp"}),
+        (qp.GPRobustRegressor, kernel + WhiteKernel(0.01, "fixed"), "reals", {}),
     ]
     same_optimum(1500, cases)
 
@@ -136,9 +127,11 @@ def test_noise_is_learnt_with_the_gradient_of_the_evidence():
     off = check_grad(lambda x: objective(x)[0], lambda x: objective(x)[1], theta, epsilon=1e-5)
     # One-sided differences: 1e-5 times half a second derivative.
     assert off < 1e-4 * np.abs(slope).max() + 1e-3
-    model = GPRobustRegressor(solver="markov", method="ep").fit(X, y)
-    assert isinstance(model.posterior_, SeriesPosterior)
-    assert model.scale_ == pytest.approx(GPRobustRegressor(method="ep").fit(X, y).scale_, rel=1e-3)
+    model = qp.GPRobustRegressor(solver="markov", method="ep").fit(X, y)
+    assert isinstance(model.posterior_, qp.SeriesPosterior)
+    assert model.scale_ == pytest.approx(
+        qp.GPRobustRegressor(method="ep").fit(X, y).scale_, rel=1e-3
+    )
 
 
 def test_predictions_pass_over_the_rows_once(monkeypatch):
@@ -146,20 +139,20 @@ def test_predictions_pass_over_the_rows_once(monkeypatch):
     X, labels, counts, exposure, _ = data(3000)
     kernel = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
     passes = []
-    predict = SeriesPosterior.predict
+    predict = qp.SeriesPosterior.predict
     monkeypatch.setattr(
-        SeriesPosterior,
+        qp.SeriesPosterior,
         "predict",
         lambda self, *new, **rest: passes.append(0) or predict(self, *new, **rest),
     )
     new = np.linspace(-1.0, 160.0, 4000)[:, None]
     fixed = {"optimize": False, "method": "ep"}
-    model = GPClassifier(kernel, **fixed).fit(X, labels)
+    model = qp.GPClassifier(kernel, **fixed).fit(X, labels)
     found = model.predict_proba(new)
     assert len(passes) == 1
     # More rows are merged: steps are parted elsewhere.
     np.testing.assert_allclose(found[:7], model.predict_proba(new[:7]), rtol=1e-12)
-    rates = GPPoissonRegressor(kernel, link="exp", **fixed).fit(X, counts, exposure=exposure)
+    rates = qp.GPPoissonRegressor(kernel, link="exp", **fixed).fit(X, counts, exposure=exposure)
     passes.clear()
     rates.predict_quantiles(new[:, :1], [0.05, 0.95])
     assert len(passes) == 1
@@ -169,30 +162,32 @@ def test_the_solver_is_chosen():
     X, labels, _, _, _ = data(300)
     kernel = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
     fixed = {"optimize": False, "method": "ep"}
-    assert isinstance(GPClassifier(kernel, **fixed).fit(X, labels).posterior_, SeriesPosterior)
+    assert isinstance(
+        qp.GPClassifier(kernel, **fixed).fit(X, labels).posterior_, qp.SeriesPosterior
+    )
     for model, rows in [
-        (GPClassifier(kernel, solver="dense", **fixed), 300),
-        (GPClassifier(RBF(1.0), **fixed), 300),
-        (GPClassifier(kernel, **fixed), 100),
+        (qp.GPClassifier(kernel, solver="dense", **fixed), 300),
+        (qp.GPClassifier(RBF(1.0), **fixed), 300),
+        (qp.GPClassifier(kernel, **fixed), 100),
     ]:
         model.fit(X[:rows], labels[:rows])
-        assert not isinstance(model.posterior_, SeriesPosterior)
+        assert not isinstance(model.posterior_, qp.SeriesPosterior)
     two = np.hstack([X, X])
     for model, given, words in [
-        (GPClassifier(RBF(1.0), solver="markov"), X, "RBF"),
-        (GPClassifier(kernel, solver="markov"), two, "one column"),
-        (GPClassifier(kernel, solver="markov", optimize="loo"), X, "loo"),
-        (GPClassifier(kernel, solver="markov", method="vb"), X, "vb"),
-        (GPClassifier(kernel, solver="markov", correction="fact"), X, "corrections"),
-        (GPClassifier(kernel, solver="markov", inducing=9), X, "used with inducing points"),
-        (GPClassifier(kernel, solver=Series(1e-3)), X, "no squared exponential"),
-        (GPClassifier(RBF(1.0), solver=Series(1e-3)), two, "one column, this one has 2"),
-        (GPClassifier(kernel, solver=Series(), inducing=9), X, "used with inducing points"),
-        (GPClassifier(kernel, solver="dense", inducing=9), X, "one of the two out"),
-        (GPClassifier(RBF(1.0), solver=Series(1e-9)), X, r"1\.3e-05 at least"),
-        (GPClassifier(kernel, solver="fast"), X, "solver must be"),
+        (qp.GPClassifier(RBF(1.0), solver="markov"), X, "RBF"),
+        (qp.GPClassifier(kernel, solver="markov"), two, "one column"),
+        (qp.GPClassifier(kernel, solver="markov", optimize="loo"), X, "loo"),
+        (qp.GPClassifier(kernel, solver="markov", method="vb"), X, "vb"),
+        (qp.GPClassifier(kernel, solver="markov", correction="fact"), X, "corrections"),
+        (qp.GPClassifier(kernel, solver="markov", inducing=9), X, "used with inducing points"),
+        (qp.GPClassifier(kernel, solver=qp.Series(1e-3)), X, "no squared exponential"),
+        (qp.GPClassifier(RBF(1.0), solver=qp.Series(1e-3)), two, "one column, this one has 2"),
+        (qp.GPClassifier(kernel, solver=qp.Series(), inducing=9), X, "used with inducing points"),
+        (qp.GPClassifier(kernel, solver="dense", inducing=9), X, "one of the two out"),
+        (qp.GPClassifier(RBF(1.0), solver=qp.Series(1e-9)), X, r"1\.3e-05 at least"),
+        (qp.GPClassifier(kernel, solver="fast"), X, "solver must be"),
     ]:
-        with pytest.raises(InputError, match=words):
+        with pytest.raises(qp.InputError, match=words):
             model.fit(given, labels)
 
 
@@ -200,8 +195,10 @@ def test_squared_exponentials_are_fitted_by_states_on_request():
     """To what the error of the kernel does to a fit, 1.3e-5 of the variance."""
     X, labels, _, _, _ = data(300)
     kernel = ConstantKernel(2.0) * RBF(1.0) + WhiteKernel(0.1, "fixed")
-    ours = GPClassifier(kernel, method="ep", solver=Series(1e-4, required=False)).fit(X, labels)
-    dense = GPClassifier(kernel, method="ep", solver="dense").fit(X, labels)
+    ours = qp.GPClassifier(kernel, method="ep", solver=qp.Series(1e-4, required=False)).fit(
+        X, labels
+    )
+    dense = qp.GPClassifier(kernel, method="ep", solver="dense").fit(X, labels)
     assert ours.posterior_.kernel_error == 1.3e-5
     np.testing.assert_allclose(ours.kernel_.theta, dense.kernel_.theta, atol=5e-3)
     assert ours.log_marginal_likelihood_value_ == pytest.approx(
@@ -212,10 +209,10 @@ def test_squared_exponentials_are_fitted_by_states_on_request():
 @pytest.mark.filterwarnings("ignore::qpruntime.ConvergenceWarning")  # after two iterations
 def test_of_two_kernels_those_with_states_are_tried():
     X, labels, _, _, _ = data(300)
-    short = {"method": "ep", "optimize": Search(max_iter=2)}
-    for how, runs in (({}, 1), ({"solver": Series(1e-3, required=False)}, 2)):
-        model = GPClassifier("auto", **short, **how).fit(X, labels)
-        assert isinstance(model.posterior_, SeriesPosterior), how
+    short = {"method": "ep", "optimize": qp.Search(max_iter=2)}
+    for how, runs in (({}, 1), ({"solver": qp.Series(1e-3, required=False)}, 2)):
+        model = qp.GPClassifier("auto", **short, **how).fit(X, labels)
+        assert isinstance(model.posterior_, qp.SeriesPosterior), how
         assert len(model.optima_) == runs, how
     assert pickle.loads(pickle.dumps(model)).latent(X[:2])[0].shape == (2,)
 
@@ -224,13 +221,13 @@ def test_one_column_that_varies_among_constants_is_no_series():
     t = np.linspace(0.0, 9.0, 320)
     y = np.sin(2.0 * t) > 0.0
     for X in (np.column_stack([t, np.ones(320)]), np.column_stack([np.full(320, 7.0), t])):
-        model = GPClassifier(random_state=0).fit(X, y)
+        model = qp.GPClassifier(random_state=0).fit(X, y)
         assert model.engine_ == "dense"
         assert model.score(X, y) > 0.98
-        with pytest.raises(InputError, match="leave out constant columns"):
-            GPClassifier(solver="markov").fit(X, y)
-    with pytest.warns(ConvergenceWarning, match="nothing was found"):
-        model = GPClassifier(random_state=0).fit(np.ones((320, 3)), y)
+        with pytest.raises(qp.InputError, match="leave out constant columns"):
+            qp.GPClassifier(solver="markov").fit(X, y)
+    with pytest.warns(qp.ConvergenceWarning, match="nothing was found"):
+        model = qp.GPClassifier(random_state=0).fit(np.ones((320, 3)), y)
     np.testing.assert_allclose(model.predict_proba(np.ones((1, 3)))[0, 1], y.mean(), atol=0.02)
 
 
@@ -238,7 +235,7 @@ def test_times_are_columns_of_any_kind():
     _, labels, _, _, f = data(40)
     days = np.arange(40)
     kernel = ConstantKernel(2.0) * Matern(5.0, nu=1.5)
-    model = GPClassifier(kernel, solver="markov", method="ep", optimize=False)
+    model = qp.GPClassifier(kernel, solver="markov", method="ep", optimize=False)
     right = model.fit(days[:, None].astype(float), labels).predict_proba([[7.5]])
     dates = np.datetime64("2024-02-01") + days.astype("m8[D]")
     for column, new in (
@@ -250,12 +247,12 @@ def test_times_are_columns_of_any_kind():
         np.testing.assert_allclose(found, right, rtol=1e-9)
     three = np.digitize(f, np.quantile(f, [0.3, 0.7]))
     model.fit(days[:, None], three)
-    assert [type(post) for post in model.posterior_] == 3 * [SeriesPosterior]
+    assert [type(post) for post in model.posterior_] == 3 * [qp.SeriesPosterior]
     new = np.array([[3.0], [-5.0], [3.0], [1e6], [39.0]])
     found = pickle.loads(pickle.dumps(model)).predict_proba(new)
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     np.testing.assert_array_equal(found[0], found[2])
     back = model.predict_proba(new[::-1])
     np.testing.assert_allclose(found[::-1], back, rtol=1e-12)
-    with pytest.raises(InputError, match=r"y has no value in row .*, NaN"):
+    with pytest.raises(qp.InputError, match=r"y has no value in row .*, NaN"):
         model.fit(days[:, None], np.where(days == 3, np.nan, 1.0))

@@ -15,7 +15,7 @@ from qpruntime.learning.optimise import maximise
 from qpruntime.learning.train_operator import OperatorFamily
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
-from tests.tools.differences import slopes, tight
+from tests.tools.oracle import slopes, tight
 
 KERNELS = [
     ConstantKernel(1.5) * RBF([0.7, 4.0]),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qpruntime import InputError, TableError, infer, likelihoods, open_table, project
+from qpruntime import TableError, likelihoods, open_table, project
 from qpruntime._formatting import spell
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.problem import Problem
@@ -17,7 +17,7 @@ from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector, project_arrays
 from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen.grid.plan import make_plan
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 pytestmark = pytest.mark.interpreted
 
@@ -80,15 +80,6 @@ def test_parameters_reach_the_density(parameters):
     assert not np.array_equal(spelt, project("student-t", f, 2.0, y, method="ep"))
 
 
-def test_many_degrees_of_freedom_are_the_normal():
-    post = infer(np.eye(3) + 0.5, [0.1, -2.0, 0.7], "student-t(nu=1e6, scale=0.5)", method="ep")
-    K = np.eye(3) + 0.5
-    mean = K @ np.linalg.solve(K + 0.25 * np.eye(3), [0.1, -2.0, 0.7])
-    np.testing.assert_allclose(post.mean, mean, rtol=1e-4)
-    expected = stats.multivariate_normal(np.zeros(3), K + 0.25 * np.eye(3)).logpdf([0.1, -2.0, 0.7])
-    assert post.log_evidence == pytest.approx(expected, rel=1e-4)
-
-
 @every_case(
     ("text", "words"),
     [
@@ -105,19 +96,16 @@ def test_many_degrees_of_freedom_are_the_normal():
     ],
 )
 def test_refuses(text, words):
-    with pytest.raises(InputError, match=words):
-        get(text)
+    refuses(words, get, text)
 
 
 @every_case("value", [None, "3", [1.0], np.inf, 1j])
 def test_refuses_values(value):
-    with pytest.raises(InputError, match="must be a number"):
-        get("student-t", nu=value)
+    refuses("must be a number", get, "student-t", nu=value)
 
 
 def test_refuses_a_parameter_given_twice():
-    with pytest.raises(InputError, match="given twice"):
-        get("student-t(nu=3)", nu=3)
+    refuses("given twice", get, "student-t(nu=3)", nu=3)
 
 
 def test_metadata_spell_the_likelihood():
@@ -130,8 +118,7 @@ def test_metadata_spell_the_likelihood():
 
 
 def test_a_grid_has_no_slab_for_every_real_number():
-    with pytest.raises(InputError, match="real numbers: a grid has one slab per observation"):
-        make_plan("student-t(nu=3)")
+    refuses("real numbers: a grid has one slab per observation", make_plan, "student-t(nu=3)")
 
 
 def test_names_with_dots_are_not_suffixes(tmp_path, monkeypatch):

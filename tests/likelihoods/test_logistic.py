@@ -8,12 +8,10 @@ from scipy.special import expit, log_expit, ndtri
 from scipy.stats import norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime import GPClassifier, InputError, infer, likelihoods
+from qpruntime import GPClassifier, infer, likelihoods
 from qpruntime.likelihoods._series_kernels import even_moments
-from scripts.benchmarks.data import paper
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.oracle import check_fixed_point
-from tests.tools.script_modules import DATA, needs_data
 
 FIXED = ConstantKernel(2.0, "fixed") * RBF(1.3, "fixed")
 NEW = np.random.default_rng(9).standard_normal((15, 2)) * 2.0
@@ -78,14 +76,12 @@ def test_classifier(toy, method):
 
 def test_intervals_need_a_rising_link(toy):
     model = GPClassifier(FIXED, likelihood="heaviside").fit(toy.x, toy.y)
-    with pytest.raises(InputError, match="predict_interval needs two classes and one of"):
-        model.predict_interval(NEW)
+    refuses("predict_interval needs two classes and one of", model.predict_interval, NEW)
 
 
 @every_case("name", ["student-t", "laplace", "poisson-exp", "binomial"])
 def test_other_likelihoods_are_refused(toy, name):
-    with pytest.raises(InputError, match="not one of two classes"):
-        GPClassifier(FIXED, likelihood=name).fit(toy.x, toy.y)
+    refuses("not one of two classes", GPClassifier(FIXED, likelihood=name).fit, toy.x, toy.y)
 
 
 @pytest.mark.parametrize("method", ["ep", "qp", "vb"])
@@ -102,17 +98,6 @@ def test_one_trial_is_a_label(toy, method):
     np.testing.assert_array_equal(again.theta, own.theta)
 
 
-def test_trials_add_up():
-    # Two trials at one point, once apart and once as one observation.
-    K = [[1.5, 1.5, 0.4], [1.5, 1.5, 0.4], [0.4, 0.4, 1.5]]
-    apart = infer(K, [[1, 3], [2, 2], [0, 5]], "binomial", method="ep")
-    together = infer([[1.5, 0.4], [0.4, 1.5]], [[3, 5], [0, 5]], "binomial", method="ep")
-    # EP is exact for neither; C(5, 3) orders of the trials, C(3, 1) C(2, 2) of them apart.
-    gap = together.log_evidence - apart.log_evidence
-    assert gap == pytest.approx(np.log(10.0 / 3.0), abs=2e-3)
-    np.testing.assert_allclose(together.mean, apart.mean[[0, 2]], atol=5e-3)
-
-
 @every_case(
     ("y", "words"),
     [
@@ -126,26 +111,4 @@ def test_trials_add_up():
     ],
 )
 def test_refuses_pairs(y, words):
-    with pytest.raises(InputError, match=words):
-        infer(np.eye(2), y, "binomial")
-
-
-@needs_data
-@pytest.mark.filterwarnings("ignore:.*ended at its upper bound")
-@pytest.mark.parametrize("data", ["wine1", "crabs"])
-def test_real_data_beside_probit(data):
-    """Published for probit: 1.5 and 2.7 % errors; the other link does as well."""
-    X, y = paper.load(data, DATA)
-    X = (X - X.mean(axis=0)) / X.std(axis=0)
-    train = np.random.default_rng(0).permutation(len(y)) % 3 > 0
-    kernel = ConstantKernel(1.0, (1e-4, 1e6)) * RBF(1.0, (1e-3, 1e3))
-    density, wrong = {}, {}
-    for name in ("probit", "logistic"):
-        model = GPClassifier(kernel, likelihood=name).fit(X[train], y[train])
-        assert model.posterior_.converged
-        truth = np.searchsorted(model.classes_, y[~train])
-        density[name] = -np.log(model.predict_proba(X[~train])[np.arange(truth.size), truth]).mean()
-        wrong[name] = np.sum(model.predict(X[~train]) != y[~train])
-    assert density["logistic"] < 0.2
-    assert abs(density["logistic"] - density["probit"]) < 0.05
-    assert abs(int(wrong["logistic"]) - int(wrong["probit"])) <= 2
+    refuses(words, infer, np.eye(2), y, "binomial")

@@ -57,21 +57,6 @@ def test_quantiles_by_quadrature(mean, std):
         assert below(count) > level - 1e-10
 
 
-@every_case("predictive", ["exact", "gamma"])
-@every_case(("mean", "std"), [LATENT[0], LATENT[3]])
-def test_draws(mean, std, predictive):
-    rng, n = np.random.default_rng(17), 1_000_000
-    if predictive == "exact":
-        rate = np.exp(mean + std * rng.standard_normal(n))
-    else:
-        average, scale = LINKS["exp"].gamma(*one(mean, std))
-        rate = rng.gamma(average[0] / scale[0], scale[0], n)
-    drawn = np.bincount(rng.poisson(rate)) / n
-    p = np.exp(log_pmf(*one(mean, std), np.arange(drawn.size), predictive, "exp"))
-    # Five standard errors, and one count for the rare ones.
-    assert np.all(np.abs(drawn - p) < 5.0 * np.sqrt(p / n) + 1.0 / n)
-
-
 @every_case(("mean", "std"), LATENT)
 def test_mode_is_the_largest_of_the_pmf(mean, std):
     p = log_pmf(*one(mean, std), np.arange(3000), link="exp")

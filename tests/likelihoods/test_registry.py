@@ -7,7 +7,7 @@ from scipy.special import gammaln, log_ndtr
 from qpruntime import InputError, likelihoods
 from qpruntime._numba import INTERPRETED
 from qpruntime.projection.projector import project_arrays
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.oracle import REFERENCE, poisson, tilted
 
 
@@ -177,8 +177,7 @@ def test_references_reach_the_limits_of_the_promise(reference):
 
 @every_case("wrong", ["prob", "PROBIT", "", None, 3, ["probit"]])
 def test_unknown_name(wrong):
-    with pytest.raises(InputError, match=r"known are: .*probit"):
-        likelihoods.get(wrong)
+    refuses(r"known are: .*probit", likelihoods.get, wrong)
 
 
 def test_probit_moments_far_out(reference):

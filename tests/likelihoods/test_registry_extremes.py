@@ -60,12 +60,8 @@ def errors(name, mu, sigma, y, power=1.0, parameters=None):
     far = 1e-10 * std + 4.0 * np.spacing(abs(mean))
     return np.abs(
         [
-            (qp[0] - log_z) / close,
-            (ep[0] - log_z) / close,
-            (qp[1] - mean) / far,
-            (ep[1] - mean) / far,
-            (ep[2] / std - 1.0) / 1e-10,
-            (qp[2] / star - 1.0) / 1e-9,
+            *((qp[0] - log_z) / close, (ep[0] - log_z) / close, (qp[1] - mean) / far),
+            *((ep[1] - mean) / far, (ep[2] / std - 1.0) / 1e-10, (qp[2] / star - 1.0) / 1e-9),
         ]
     )
 

@@ -3,10 +3,7 @@
 import logging
 import math
 import re
-import time
 
-import numpy as np
-import pytest
 from scipy.special import log_ndtr
 
 from qpruntime import Likelihood, project
@@ -62,21 +59,3 @@ def test_what_is_compiled_says_nothing(caplog):
     with caplog.at_level(logging.WARNING, logger="qpruntime"):
         project(made(compiled), 0.1, 1.0, 1, "ep")
     assert not caplog.messages
-
-
-@pytest.mark.slow
-def test_what_it_costs():
-    """Within a factor of three, which is what it differs by between functions and machines."""
-
-    def seconds(likelihood, sites):
-        project(likelihood, 0.1, 1.0, 1, "ep")
-        cavities = np.linspace(-2.0, 2.0, sites)
-        times = []
-        for _ in range(3):
-            begun = time.process_time()
-            project(likelihood, cavities, 1.0, 1, "ep")
-            times.append(time.process_time() - begun)
-        return min(times) / sites
-
-    ratio = seconds(made(by_scipy), 50) / seconds(made(compiled), 1000)
-    assert 10.0 < ratio < 90.0

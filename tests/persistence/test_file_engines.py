@@ -10,19 +10,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-import qpruntime
-from qpruntime import (
-    GPClassifier,
-    GPOrdinal,
-    GPPoissonRegressor,
-    GPRegressor,
-    GPRobustRegressor,
-    GPSurvival,
-    Inducing,
-    Integrate,
-    Search,
-    _restorable,
-)
+import qpruntime as qp
 from qpruntime._restorable import class_of, name_of, restorable
 from tests.tools.cases import every_case
 
@@ -37,32 +25,32 @@ TRIALS = np.column_stack([np.minimum(COUNTS, 9.0), np.full(24, 9.0)])
 SMOOTH = ConstantKernel(1.0) * RBF(1.0)
 STATES = ConstantKernel(1.0) * Matern(1.0, nu=1.5)
 HELD = {"optimize": False}
-COMPOSITE = {"hyperparameters": Integrate("composite"), "random_state": 0}
+COMPOSITE = {"hyperparameters": qp.Integrate("composite"), "random_state": 0}
 
 MODELS = {
-    "labels": (GPClassifier, {}, F > 0.0),
-    "classes": (GPClassifier, {}, LEVELS),
-    "noisy labels": (GPClassifier, {"likelihood": "noisy-probit"}, F > 0.0),
-    "reals": (GPRegressor, {}, REALS),
-    "outliers": (GPRobustRegressor, {}, REALS),
-    "counts": (GPPoissonRegressor, {"link": "exp"}, COUNTS),
-    "squared counts": (GPPoissonRegressor, {}, COUNTS),
-    "levels": (GPOrdinal, {}, LEVELS),
-    "weibull": (GPSurvival, {}, POSITIVE),
-    "log-logistic": (GPSurvival, {"likelihood": "log-logistic"}, POSITIVE),
-    "log-normal": (GPSurvival, {"likelihood": "log-normal"}, POSITIVE),
-    "gamma": (GPRegressor, {"likelihood": "gamma"}, POSITIVE),
-    "beta": (GPRegressor, {"likelihood": "beta"}, 1.0 / (1.0 + np.exp(-REALS))),
-    "zeros": (GPRegressor, {"likelihood": "zero-inflated"}, COUNTS),
-    "hurdle": (GPRegressor, {"likelihood": "hurdle"}, COUNTS),
-    "trials": (GPRegressor, {"likelihood": "binomial"}, TRIALS),
+    "labels": (qp.GPClassifier, {}, F > 0.0),
+    "classes": (qp.GPClassifier, {}, LEVELS),
+    "noisy labels": (qp.GPClassifier, {"likelihood": "noisy-probit"}, F > 0.0),
+    "reals": (qp.GPRegressor, {}, REALS),
+    "outliers": (qp.GPRobustRegressor, {}, REALS),
+    "counts": (qp.GPPoissonRegressor, {"link": "exp"}, COUNTS),
+    "squared counts": (qp.GPPoissonRegressor, {}, COUNTS),
+    "levels": (qp.GPOrdinal, {}, LEVELS),
+    "weibull": (qp.GPSurvival, {}, POSITIVE),
+    "log-logistic": (qp.GPSurvival, {"likelihood": "log-logistic"}, POSITIVE),
+    "log-normal": (qp.GPSurvival, {"likelihood": "log-normal"}, POSITIVE),
+    "gamma": (qp.GPRegressor, {"likelihood": "gamma"}, POSITIVE),
+    "beta": (qp.GPRegressor, {"likelihood": "beta"}, 1.0 / (1.0 + np.exp(-REALS))),
+    "zeros": (qp.GPRegressor, {"likelihood": "zero-inflated"}, COUNTS),
+    "hurdle": (qp.GPRegressor, {"likelihood": "hurdle"}, COUNTS),
+    "trials": (qp.GPRegressor, {"likelihood": "binomial"}, TRIALS),
 }
 ENGINES = {
-    "by default": (None, {"optimize": Search(max_iter=2)}),
+    "by default": (None, {"optimize": qp.Search(max_iter=2)}),
     "dense": (SMOOTH, HELD),
     "inducing": (SMOOTH, {"inducing": 6, **HELD}),
-    "inducing, learnt": (SMOOTH, {"inducing": 6, "optimize": Search(max_iter=2)}),
-    "nearest": (None, {"inducing": Inducing("judged", nearest=4), "random_state": 0}),
+    "inducing, learnt": (SMOOTH, {"inducing": 6, "optimize": qp.Search(max_iter=2)}),
+    "nearest": (None, {"inducing": qp.Inducing("judged", nearest=4), "random_state": 0}),
     "states": (STATES, {"solver": "markov", **HELD}),
     "integrated": (SMOOTH, COMPOSITE),
     "integrated, inducing": (SMOOTH, {"inducing": 6, **COMPOSITE}),
@@ -100,7 +88,7 @@ def predictions(model, points):
 @contextmanager
 def moved():
     """Let every class and function that files name live in a module of another name."""
-    homes = {thing: thing.__module__ for thing in _restorable._NAMES}
+    homes = {thing: thing.__module__ for thing in qp._restorable._NAMES}
     try:
         for thing in homes:
             thing.__module__ = "qpruntime.moved.elsewhere"
@@ -116,7 +104,7 @@ def comes_back(model, points, tmp_path):
     with zipfile.ZipFile(tmp_path / "model") as file:
         assert re.search(rb"qpruntime\.[a-z]", file.read("model.json")) is None
     with moved():
-        copy = qpruntime.load(tmp_path / "model")
+        copy = qp.load(tmp_path / "model")
     assert type(copy) is type(model)
     for got, want in zip(predictions(copy, points), predictions(model, points), strict=True):
         np.testing.assert_array_equal(got, want)
@@ -149,7 +137,7 @@ def test_all_others(name, engine, tmp_path):
 
 @every_case("inducing", [None, 6])
 def test_classes_jointly(inducing, tmp_path):
-    model = GPClassifier(SMOOTH, multi_class="joint", inducing=inducing, method="ep", **HELD)
+    model = qp.GPClassifier(SMOOTH, multi_class="joint", inducing=inducing, method="ep", **HELD)
     comes_back(model.fit(X, LEVELS), X[:4] + 0.1, tmp_path)
 
 
@@ -167,8 +155,8 @@ def test_every_part_of_the_effects_can_be_held():
 
 
 def test_names_are_short_and_numbered():
-    assert class_of("gp-classifier/1") is GPClassifier
-    names = list(_restorable._NAMES.values())
+    assert class_of("gp-classifier/1") is qp.GPClassifier
+    names = list(qp._restorable._NAMES.values())
     assert len(names) > 100
     assert [name for name in names if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*/[1-9]", name)] == []
     assert len(set(names)) == len(names)
@@ -181,7 +169,7 @@ def test_a_name_is_given_once():
 
 def test_a_posterior_is_read_without_what_estimators_need(tmp_path):
     K = np.exp(-0.5 * (X[:, :1] - X[:, :1].T) ** 2)
-    qpruntime.infer(K, np.sign(X[:, 0])).save(tmp_path / "post")
+    qp.infer(K, np.sign(X[:, 0])).save(tmp_path / "post")
     code = f"import qpruntime, sys; qpruntime.load({str(tmp_path / 'post')!r}); "
     code += "print('sklearn' in sys.modules, 'qpruntime.effects' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)

@@ -185,12 +185,8 @@ def test_other_tables():
 def test_progress_of_an_optimiser():
     opt = Optimizer([(0.0, 1.0)], constraints=2, random_state=0)
     told = [
-        (0.9, 5.0, [1.0, 1.0]),
-        (0.8, 1.0, [-0.1, 1.0]),
-        (0.7, 4.0, [0.0, 0.0]),
-        (0.6, np.nan, [np.nan, np.nan]),
-        (0.5, 4.5, [2.0, 1.0]),
-        (0.4, 2.0, [None, 1.0]),
+        *((0.9, 5.0, [1.0, 1.0]), (0.8, 1.0, [-0.1, 1.0]), (0.7, 4.0, [0.0, 0.0])),
+        *((0.6, np.nan, [np.nan, np.nan]), (0.5, 4.5, [2.0, 1.0]), (0.4, 2.0, [None, 1.0])),
     ]
     for x, f, c in told:
         opt.tell([x], f=f, c=c)

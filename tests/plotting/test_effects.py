@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from qpruntime import InputError
 from qpruntime.effects import Areas, EffectsModel, Groups, Plane, Walk
 from qpruntime.plotting import CaterpillarDisplay, EffectMapDisplay
+from tests.tools.cases import refuses
 
 ROWS = np.arange(60)
 DATA = {
@@ -49,12 +49,9 @@ def test_maps(model):
 
 
 def test_what_cannot_be_drawn(model):
-    with pytest.raises(InputError, match="takes shapes="):
-        EffectMapDisplay.from_estimator(model, "area")
-    with pytest.raises(InputError, match="there is no term"):
-        CaterpillarDisplay.from_estimator(model, "no")
+    refuses("takes shapes=", EffectMapDisplay.from_estimator, model, "area")
+    refuses("there is no term", CaterpillarDisplay.from_estimator, model, "no")
     shown = CaterpillarDisplay(
         names=("a",), mean=np.zeros(1), lower=-np.ones(1), upper=np.ones(1), level=0.9, term="g"
     )
-    with pytest.raises(InputError, match="along a number"):
-        shown.plot(band=True)
+    refuses("along a number", shown.plot, band=True)

@@ -17,7 +17,7 @@ from qpruntime.plotting import (
     ProgressDisplay,
     RatioDisplay,
 )
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 
 @every_case(
@@ -40,8 +40,7 @@ from tests.tools.cases import every_case
     ],
 )
 def test_functions(labels, closed, options, words):
-    with pytest.raises(InputError, match=words):
-        FunctionDisplay.from_estimator(*labels, **options)
+    refuses(words, FunctionDisplay.from_estimator, *labels, **options)
     assert closed() == []
 
 
@@ -58,8 +57,7 @@ def test_functions(labels, closed, options, words):
     ],
 )
 def test_boundaries(labels, closed, options, words):
-    with pytest.raises(InputError, match=words):
-        BoundaryDisplay.from_estimator(*labels, **options)
+    refuses(words, BoundaryDisplay.from_estimator, *labels, **options)
     assert closed() == []
 
 
@@ -67,18 +65,15 @@ def test_rows_of_other_shapes(labels, line, closed):
     model, X, y = labels
     with pytest.raises(InputError, match=r"y must have shape \(40,\) like X, got \(39,\)"):
         FunctionDisplay.from_estimator(model, X, y[1:])
-    with pytest.raises(InputError, match=r"one column is X\[:, None\]"):
-        FunctionDisplay.from_estimator(model, X[:, 0], y)
+    refuses(r"one column is X\[:, None\]", FunctionDisplay.from_estimator, model, X[:, 0], y)
     with pytest.raises(InputError, match="a map takes two features, X has one column"):
         BoundaryDisplay.from_estimator(line[0], line[1], line[2])
-    with pytest.raises(InputError, match="a series has one column, X has 2"):
-        ForecastDisplay.from_estimator(model, X, y)
+    refuses("a series has one column, X has 2", ForecastDisplay.from_estimator, model, X, y)
     with pytest.raises(InputError, match=r"later must be two arrays \(X, y\), got 3"):
         ForecastDisplay.from_estimator(*line, later=3)
     with pytest.raises(InputError, match=r"y must have shape \(30,\) like X, got \(3,\)"):
         ForecastDisplay.from_estimator(*line, later=(line[1], line[2][:3]))
-    with pytest.raises(InputError, match="until must be finite and above"):
-        ForecastDisplay.from_estimator(*line, until=0.0)
+    refuses("until must be finite and above", ForecastDisplay.from_estimator, *line, until=0.0)
     assert closed() == []
 
 
@@ -90,14 +85,12 @@ def test_models_that_cannot_be_drawn(labels, closed):
     three = GPClassifier(optimize=False).fit(X, several)
     with pytest.raises(InputError, match="bands are drawn of two classes, the model has 3"):
         FunctionDisplay.from_estimator(three, X, several)
-    with pytest.raises(InputError, match="two classes is needed"):
-        BoundaryDisplay.from_estimator(three, X, several)
+    refuses("two classes is needed", BoundaryDisplay.from_estimator, three, X, several)
     with pytest.raises(NotFittedError):
         FunctionDisplay.from_estimator(GPClassifier(), X, y)
     with pytest.raises(InputError, match='show="width" takes an estimator with predict_interval'):
         BoundaryDisplay.from_estimator(LogisticRegression().fit(X, y), X, y, show="width")
-    with pytest.raises(InputError, match="of 3 classes name one"):
-        CalibrationDisplay.from_estimator(three, X, several)
+    refuses("of 3 classes name one", CalibrationDisplay.from_estimator, three, X, several)
     with pytest.raises(InputError, match="positive='left' is not among the classes"):
         CalibrationDisplay.from_estimator(model, X, y, positive="left")
     with pytest.raises(InputError, match="a fitted classifier with predict_proba is needed"):
@@ -118,20 +111,16 @@ def test_models_that_cannot_be_drawn(labels, closed):
     ],
 )
 def test_predictions(closed, y, p, options, words):
-    with pytest.raises(InputError, match=words):
-        CalibrationDisplay.from_predictions(y, p, **options)
+    refuses(words, CalibrationDisplay.from_predictions, y, p, **options)
     assert closed() == []
 
 
 def test_tables_and_optimisers(closed):
-    with pytest.raises(TableError, match="no table 'no-such'"):
-        RatioDisplay.from_table("no-such")
-    with pytest.raises(InputError, match="labels must be -1 or"):
-        RatioDisplay.from_table("probit-compact", 3)
+    refuses("no table 'no-such'", RatioDisplay.from_table, "no-such", error=TableError)
+    refuses("labels must be -1 or", RatioDisplay.from_table, "probit-compact", 3)
     with pytest.raises(InputError, match="mu_range must be a pair low < high"):
         RatioDisplay.from_table("probit-compact", mu_range=(1.0, 1.0))
-    with pytest.raises(InputError, match="optimizer must be an Optimizer, got 3"):
-        ProgressDisplay.from_optimizer(3)
+    refuses("optimizer must be an Optimizer, got 3", ProgressDisplay.from_optimizer, 3)
     with pytest.raises(InputError, match="tell one evaluation first"):
         ProgressDisplay.from_optimizer(Optimizer([(0.0, 1.0)], random_state=0))
     assert closed() == []

@@ -145,14 +145,3 @@ def test_several_classes_with_a_tiny_amplitude():
     assert model.score(new, truth) > 0.9
     score = model.decision_function(new)
     np.testing.assert_array_equal(model.predict(new), model.classes_[score.argmax(1)])
-
-
-def test_labels_and_probabilities_agree():
-    rng = np.random.default_rng(2)
-    X = rng.standard_normal((40, 2))
-    new = 3.0 * rng.standard_normal((200, 2))
-    for y in (X[:, 0] > 0.0, np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.5, 0.5])):
-        for likelihood in ("probit", "logistic"):
-            model = GPClassifier(likelihood=likelihood, optimize=False).fit(X, y)
-            best = model.predict_log_proba(new).argmax(1)
-            np.testing.assert_array_equal(model.predict(new), model.classes_[best])

@@ -17,7 +17,7 @@ from qpruntime.likelihoods.poisson_square import LARGEST_COUNT, TABULATED
 from qpruntime.projection import open
 from qpruntime.projection.open import shipped, shipped_path
 from qpruntime.projection.projector import Projector, project_arrays
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 #: The promise: relative error of sigma*.
 BOUND = 1e-9
@@ -206,8 +206,7 @@ def test_a_missing_file_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setattr(open, "shipped_path", lambda name: tmp_path / f"{name}.h5")
     shipped.cache_clear()
     try:
-        with pytest.raises(TableError, match=r"no table at .*probit\.h5"):
-            project("probit", 0.0, 1.0, 1)
+        refuses(r"no table at .*probit\.h5", project, "probit", 0.0, 1.0, 1, error=TableError)
         assert project("probit", 0.0, 1.0, 1, table="exact")[1] > 0.8
     finally:
         shipped.cache_clear()

@@ -6,7 +6,7 @@ import pytest
 from qpruntime import InputError, NumericalError, TableError, project
 from qpruntime._numba import INTERPRETED
 from qpruntime.projection.projector import project_arrays
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.oracle import probit_moments
 
 pytestmark = pytest.mark.interpreted
@@ -57,14 +57,12 @@ def test_input_types():
 @every_case("sigma", [0.0, -0.0, -1.0, np.nan, np.inf, -np.inf])
 @every_case("method", ["ep", "qp"])
 def test_refuses_sigma(sigma, method):
-    with pytest.raises(InputError, match="sigma is a standard deviation"):
-        project("probit", 0.0, [1.0, sigma], 1, method=method)
+    refuses("sigma is a standard deviation", project, "probit", 0.0, [1.0, sigma], 1, method=method)
 
 
 @pytest.mark.parametrize("mu", [np.nan, np.inf, -np.inf])
 def test_refuses_mu(mu):
-    with pytest.raises(InputError, match="mu must be finite"):
-        project("probit", [mu, 0.0], 1.0, 1)
+    refuses("mu must be finite", project, "probit", [mu, 0.0], 1.0, 1)
 
 
 @pytest.mark.parametrize(

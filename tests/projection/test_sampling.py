@@ -10,7 +10,7 @@ from qpruntime import InputError, NumericalError, SamplingWarning, project_sampl
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.sampling import Site
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 FIELDS = ("log_z", "mean", "std_ep", "std")
 
@@ -39,12 +39,8 @@ def assert_calibrated(z, allowed_bias=0.3):
 
 
 CAVITIES = [
-    ("probit", 0.0, 1.0, 1.0),
-    ("probit", -8.0, 2.0, 1.0),
-    ("probit", -30.0, 1.0, 1.0),
-    ("heaviside", -3.0, 1.0, 1.0),
-    ("poisson", 0.1, 1.0, 3.0),
-    ("poisson", 0.0, 10.0, 4.0),
+    *(("probit", 0.0, 1.0, 1.0), ("probit", -8.0, 2.0, 1.0), ("probit", -30.0, 1.0, 1.0)),
+    *(("heaviside", -3.0, 1.0, 1.0), ("poisson", 0.1, 1.0, 3.0), ("poisson", 0.0, 10.0, 4.0)),
 ]
 
 
@@ -60,12 +56,8 @@ def test_standard_errors_are_calibrated(likelihood, mu, sigma, y):
 @every_case(
     ("likelihood", "mu", "sigma", "y"),
     [
-        ("probit", -100.0, 1.0, 1.0),
-        ("probit", 1e3, 1e3, -1.0),
-        ("heaviside", -12.0, 1.0, 1.0),
-        ("poisson", 0.0, 5.0, 900.0),
-        ("poisson", 40.0, 0.01, 2.0),
-        ("probit", 1e-6, 1e-5, 1.0),
+        *(("probit", -100.0, 1.0, 1.0), ("probit", 1e3, 1e3, -1.0), ("heaviside", -12.0, 1.0, 1.0)),
+        *(("poisson", 0.0, 5.0, 900.0), ("poisson", 40.0, 0.01, 2.0), ("probit", 1e-6, 1e-5, 1.0)),
     ],
 )
 def test_far_from_the_cavity(likelihood, mu, sigma, y):
@@ -238,5 +230,4 @@ def test_too_few_effective_samples_warn():
     ],
 )
 def test_what_is_refused(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+    refuses(message, call, error=error)

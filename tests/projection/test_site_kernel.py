@@ -6,31 +6,17 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError, NumericalError, TableError, likelihoods
-from qpruntime.projection import interpolation
+from qpruntime.projection import interpolation, site_kernel
 from qpruntime.projection.projector import Projector
-from qpruntime.projection.site_kernel import (
-    BEYOND,
-    COMPUTED,
-    DAMAGED,
-    GRID,
-    INSIDE,
-    OUTSIDE_GRID,
-    POWERED,
-    RAISED_QP,
-    SURFACES_EP,
-    SURFACES_QP,
-    SURFACES_WP,
-    project_many,
-    project_site,
-    raise_status,
-)
 from qpruntime.quadrature.sigma_star_kernels import DECAY, NO_MASS, OK
 from tests.tools.cases import every_case
 
 
 def one(projector, mu, sigma, y, power=1.0):
     functions = projector.likelihood.functions(powers=power != 1.0)
-    return project_site(functions, projector.source, power, mu, sigma, y, np.empty((1, 4)))
+    return site_kernel.project_site(
+        functions, projector.source, power, mu, sigma, y, np.empty((1, 4))
+    )
 
 
 @pytest.mark.interpreted
@@ -46,10 +32,10 @@ def one(projector, mu, sigma, y, power=1.0):
 )
 def test_shipped_tables(name, mu, sigma, y):
     status, log_z, mean, std, where = one(Projector(name), mu, sigma, y)
-    expected = project_many(
+    expected = site_kernel.project_many(
         likelihoods.get(name), Projector(name, "qp", "exact").source, mu, sigma, y
     )
-    assert (status, where) == (OK, INSIDE)
+    assert (status, where) == (OK, site_kernel.INSIDE)
     assert log_z == pytest.approx(float(expected.log_z), rel=1e-10)
     assert mean == pytest.approx(float(expected.mean), rel=1e-10)
     assert std == pytest.approx(float(expected.std), rel=2e-9)
@@ -61,12 +47,14 @@ def test_arguments_and_statuses_in_words():
     source = Projector("probit", "ep").source
     for mu, sigma in ((np.nan, 1.0), (0.0, 0.0), (0.0, np.inf)):
         with pytest.raises(InputError):
-            project_many(likelihood, source, mu, sigma, 1.0)
+            site_kernel.project_many(likelihood, source, mu, sigma, 1.0)
     for status, words in ((DECAY, "does not decay"), (NO_MASS, "no finite mass")):
         with pytest.raises(NumericalError, match=f"{words} for the cavity N"):
-            raise_status(status, likelihood, 0.0, 1.0, 1.0)
+            site_kernel.raise_status(status, likelihood, 0.0, 1.0, 1.0)
     with pytest.raises(TableError, match="damaged"):
-        raise_status(DAMAGED, likelihood, 0.0, 1.0, 1.0, SimpleNamespace(path="probit.h5"))
+        site_kernel.raise_status(
+            site_kernel.DAMAGED, likelihood, 0.0, 1.0, 1.0, SimpleNamespace(path="probit.h5")
+        )
 
 
 CAVITY = -1.0, 0.8, 1.0
@@ -74,7 +62,7 @@ CAVITY = -1.0, 0.8, 1.0
 
 def by_source(source, cavity=CAVITY, power=1.0, name="probit"):
     functions = likelihoods.get(name).functions(powers=power != 1.0)
-    return project_site(functions, source, power, *cavity, np.empty((1, 4)))
+    return site_kernel.project_site(functions, source, power, *cavity, np.empty((1, 4)))
 
 
 def exact(method, cavity=CAVITY):
@@ -89,21 +77,21 @@ def grid(star, outside_exact=False):
     values, axes = np.full((1, 3, 4), star), np.array([-2.0, 2.0, 0.5, -1.0, 0.5, 2.0, 1.0])
     for array in (values, axes):
         array.flags.writeable = False
-    return GRID, True, outside_exact, values, axes, 0, 0
+    return site_kernel.GRID, True, outside_exact, values, axes, 0, 0
 
 
 @pytest.mark.interpreted
 def test_a_grid():
     log_z, mean, std = exact("ep")
-    assert by_source(grid(0.5 * std)) == (OK, log_z, mean, 0.5 * std, INSIDE)
+    assert by_source(grid(0.5 * std)) == (OK, log_z, mean, 0.5 * std, site_kernel.INSIDE)
     # sigma* is at most sigma_EP.
     assert by_source(grid(2.0 * std))[3] == std
     for star in (0.0, np.nan, -0.1, 1e-10 * std):
-        assert by_source(grid(star))[0] == DAMAGED
+        assert by_source(grid(star))[0] == site_kernel.DAMAGED
     far = -2.5, 0.8, 1.0
-    assert by_source(grid(0.5), far) == (OK, *exact("ep", far), OUTSIDE_GRID)
+    assert by_source(grid(0.5), far) == (OK, *exact("ep", far), site_kernel.OUTSIDE_GRID)
     status, *found, where = by_source(grid(0.5, outside_exact=True), far)
-    assert (status, where) == (OK, OUTSIDE_GRID)
+    assert (status, where) == (OK, site_kernel.OUTSIDE_GRID)
     assert found == pytest.approx(exact("qp", far), rel=1e-12)
 
 
@@ -124,36 +112,38 @@ def test_surfaces():
     stored = np.array([-0.4, 0.25, np.log(0.75), np.log(0.5)])
     std = 0.8 * 0.75
     expected = -0.4, -1.0 + 0.25 * std
-    status, *found, where = by_source(surfaces(SURFACES_EP, stored))
-    assert (status, where) == (OK, INSIDE)
+    status, *found, where = by_source(surfaces(site_kernel.SURFACES_EP, stored))
+    assert (status, where) == (OK, site_kernel.INSIDE)
     assert found == pytest.approx([*expected, std], rel=1e-13)
-    assert by_source(surfaces(SURFACES_QP, stored))[3] == pytest.approx(0.5 * std, rel=1e-13)
+    assert by_source(surfaces(site_kernel.SURFACES_QP, stored))[3] == pytest.approx(
+        0.5 * std, rel=1e-13
+    )
     for k, bad in ((0, np.inf), (1, -np.inf), (2, np.inf), (3, -30.0)):
         damaged = stored.copy()
         damaged[k] = bad
-        assert by_source(surfaces(SURFACES_QP, damaged))[0] == DAMAGED
+        assert by_source(surfaces(site_kernel.SURFACES_QP, damaged))[0] == site_kernel.DAMAGED
     far = -2.5, 0.8, 1.0
-    assert by_source(surfaces(SURFACES_QP, stored), far)[0] == BEYOND
-    for kind, method in ((SURFACES_EP, "ep"), (SURFACES_QP, "qp")):
+    assert by_source(surfaces(site_kernel.SURFACES_QP, stored), far)[0] == site_kernel.BEYOND
+    for kind, method in ((site_kernel.SURFACES_EP, "ep"), (site_kernel.SURFACES_QP, "qp")):
         status, *found, where = by_source(surfaces(kind, stored, True), far)
-        assert (status, where) == (OK, OUTSIDE_GRID)
+        assert (status, where) == (OK, site_kernel.OUTSIDE_GRID)
         assert found == pytest.approx(exact(method, far), rel=1e-12)
-    assert by_source(surfaces(SURFACES_WP, stored), power=0.5)[0] == POWERED
+    assert by_source(surfaces(site_kernel.SURFACES_WP, stored), power=0.5)[0] == site_kernel.POWERED
 
 
 @pytest.mark.interpreted
 def test_surfaces_of_a_power():
     """They serve the power that they were built for; any other is integrated."""
     stored = np.array([-0.4, 0.25, np.log(0.75), np.log(0.5)])
-    source = surfaces(RAISED_QP, stored, power=0.5)
+    source = surfaces(site_kernel.RAISED_QP, stored, power=0.5)
     status, *found, where = by_source(source, power=0.5)
-    assert (status, where) == (OK, INSIDE)
+    assert (status, where) == (OK, site_kernel.INSIDE)
     std = 0.8 * 0.75
     assert found == pytest.approx([-0.4, -1.0 + 0.25 * std, 0.5 * std], rel=1e-13)
-    damaged = surfaces(RAISED_QP, [-0.4, np.inf, 0.0, 0.0], power=0.5)
-    assert by_source(damaged, power=0.5)[0] == DAMAGED
+    damaged = surfaces(site_kernel.RAISED_QP, [-0.4, np.inf, 0.0, 0.0], power=0.5)
+    assert by_source(damaged, power=0.5)[0] == site_kernel.DAMAGED
     whole = by_source(source)
-    assert whole[4] == COMPUTED
+    assert whole[4] == site_kernel.COMPUTED
     assert whole[1:4] == pytest.approx(exact("qp"), rel=1e-12)
 
 
@@ -162,6 +152,8 @@ def test_rows_without_weight_keep_their_cavity():
     likelihood = likelihoods.get("probit")
     source = Projector("probit", "ep").source
     powers = np.array([0.0, 1.0])
-    found = project_many(likelihood, source, *np.full((2, 2), CAVITY[:2]).T, 1.0, powers=powers)
+    found = site_kernel.project_many(
+        likelihood, source, *np.full((2, 2), CAVITY[:2]).T, 1.0, powers=powers
+    )
     assert (found.log_z[0], found.mean[0], found.std[0]) == (0.0, CAVITY[0], CAVITY[1])
     assert (found.log_z[1], found.mean[1], found.std[1]) == pytest.approx(exact("ep"), rel=1e-14)

@@ -22,7 +22,7 @@ from tablegen.surfaces import build as tables
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces import node_counts as resolution
 from tablegen.verify import verify
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 
 def log_prob(f, y, theta):
@@ -182,14 +182,11 @@ def test_mismatches_say_what_to_build(built, data, tmp_path):
             infer(K, y, method=method, table=built)
     with pytest.raises(InputError, match=r"serves QP, not method .wp.*--projection wp --p 1.5"):
         project("probit", 0.0, 1.0, 1, method="wp", p=1.5, table=compact)
-    with pytest.raises(InputError, match='"wp" needs p'):
-        project("probit", 0.0, 1.0, 1, method="wp", table=compact)
-    with pytest.raises(InputError, match="weights and powers"):
-        infer(K, y, graded(), method="wp", table=built, power=0.5)
+    refuses('"wp" needs p', project, "probit", 0.0, 1.0, 1, method="wp", table=compact)
+    refuses("weights and powers", infer, K, y, graded(), method="wp", table=built, power=0.5)
     with pytest.raises(TableError, match=r"outside the table.*projection='wp', p=1.5, mu_range="):
         project(graded(), 9.0, 1.0, 1, method="wp", table=built)
-    with pytest.raises(InputError, match="no sigma"):
-        plot.plot(built, tmp_path / "x.svg")
+    refuses("no sigma", plot.plot, built, tmp_path / "x.svg")
     assert Projector(graded(), "wp", built).for_evidence().table is None
 
 
@@ -204,8 +201,7 @@ def test_mismatches_say_what_to_build(built, data, tmp_path):
     ],
 )
 def test_options_that_make_no_sense(tmp_path, options, words):
-    with pytest.raises(InputError, match=words):
-        build("probit", tmp_path / "x.h5", **{"preset": "surfaces", **options})
+    refuses(words, build, "probit", tmp_path / "x.h5", **{"preset": "surfaces", **options})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -216,14 +212,8 @@ def test_metadata(built):
     plain = document | {"surfaces": list(interpolation.NAMES), "projection": None}
     assert "projection" not in json.loads(Metadata.from_json(json.dumps(plain), "x").to_json())
     for wrong in (
-        {},
-        "wp",
-        {"name": "wp"},
-        {"name": "lp", "p": 1.5},
-        {"name": "wp", "p": "1.5"},
-        {"name": "wp", "p": True},
-        {"name": "wp", "p": 1e300},
-        {"name": "wp", "p": 0.9},
+        *({}, "wp", {"name": "wp"}, {"name": "lp", "p": 1.5}, {"name": "wp", "p": "1.5"}),
+        *({"name": "wp", "p": True}, {"name": "wp", "p": 1e300}, {"name": "wp", "p": 0.9}),
         {"name": "wp", "p": 1.5, "q": 1},
     ):
         with pytest.raises(TableError, match="'projection'"):

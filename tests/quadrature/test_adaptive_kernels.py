@@ -12,7 +12,7 @@ from qpruntime._pointers import LANDMARK, SPLIT, Pointer
 from qpruntime.likelihoods.base import Likelihood
 from qpruntime.projection.projector import project_arrays
 from tests.tools import pieces
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.oracle import REFERENCE
 
 
@@ -123,8 +123,7 @@ def test_landmarks_are_looked_at():
     assert project(found, mu, sigma, 0.0)[1] == pytest.approx(
         2e-7 / math.sqrt(4.0 * math.pi), rel=1e-5
     )
-    with pytest.raises(NumericalError, match="no finite mass"):
-        project(likelihood(_block), mu, sigma, 0.0)
+    refuses("no finite mass", project, likelihood(_block), mu, sigma, 0.0, error=NumericalError)
 
 
 def _undefined_beyond(f, y, theta):

@@ -97,31 +97,6 @@ def compute(dataset, variance, lengthscale, epsilon=EPSILON):
     }
 
 
-def difference_gradient(dataset, variance, lengthscale, step=0.002):
-    """Return the gradient by fourth-order central differences of the evidence in the logarithms."""
-    total = np.zeros(2)
-    for scale, weight in zip(np.exp(step * np.array([-2, -1, 1, 2])), (1, -8, 8, -1), strict=True):
-        total[0] += weight * fit(dataset, variance * scale, lengthscale).log_likelihood()
-        total[1] += weight * fit(dataset, variance, lengthscale * scale).log_likelihood()
-    return total / (12 * step)
-
-
-def check(dataset, setting, case, limit=1e-7):
-    """Print relative disagreements of ``case`` with differences and looser epsilons, or raise."""
-
-    def worst(values, key):
-        return np.abs(np.subtract(values, case[key]) / case[key]).max()
-
-    by_difference = worst(difference_gradient(dataset, *setting), "gradient")
-    print(f"{dataset} {setting}: differences {by_difference:.0e}")
-    for epsilon in (1e-12, 1e-16, 1e-20):  # only the last decides
-        loose = compute(dataset, *setting, epsilon=epsilon)
-        by_epsilon = max(worst(loose[key], key) for key in case)
-        print(f"    epsilon {epsilon}: {by_epsilon:.0e}")
-    if max(by_difference, by_epsilon) > limit:
-        raise RuntimeError(f"GPy disagrees with itself by more than {limit} on {dataset} {setting}")
-
-
 def render(value, indent=""):
     """Return JSON text with one row of numbers per line; floats keep every digit (repr)."""
     inner = indent + " "
@@ -134,14 +109,12 @@ def render(value, indent=""):
 
 
 def main():
-    """Compute and check every case, then write the file."""
+    """Compute every case and write the file."""
     made_with = {m.__name__: m.__version__ for m in (GPy, np, scipy, sklearn)}
     result = {"made_with": made_with, "epsilon": EPSILON, "recipe": RECIPE}
     for dataset in LOADERS:
         x, y, x_test = (array.tolist() for array in load(dataset))
         cases = [compute(dataset, *setting) for setting in SETTINGS]
-        for setting, case in zip(SETTINGS, cases, strict=True):
-            check(dataset, setting, case)
         result[dataset] = {"x": x, "y": y, "x_test": x_test, "cases": cases}
     OUTPUT.write_text(render(result) + "\n")
 

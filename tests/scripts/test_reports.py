@@ -9,23 +9,7 @@ import numpy as np
 import pytest
 
 from scripts import cluster, records
-from scripts.reports.tables import (
-    Table,
-    across,
-    average,
-    beside,
-    count,
-    gain,
-    mean_error,
-    number,
-    of,
-    percent,
-    size,
-    spaced,
-    spread,
-    table,
-    within,
-)
+from scripts.reports import tables
 from scripts.studies import held_out
 
 LINES = [
@@ -48,7 +32,7 @@ def kept(tmp_path, monkeypatch):
         ("last", "{loss:.0f}"),
         ("last", "{seed}"),
     ]
-    return Table("kept.jsonl", columns, group=("set",), where=lambda r: r["set"] != "c")
+    return tables.Table("kept.jsonl", columns, group=("set",), where=lambda r: r["set"] != "c")
 
 
 def test_groups_are_lines_in_the_order_of_the_file(kept):
@@ -70,14 +54,14 @@ def test_cells_are_of_a_part_of_a_group():
     rows = [json.loads(line) for line in LINES[:3]]
     columns = {
         "set": "{set}",
-        "count": count,
-        "mean": average("loss", ".2f"),
-        "most": average("loss", ".0f", max),
-        "spread": spread("loss", ".1f"),
-        **across("seed", (0, 1), "{loss:.1f}"),
-        "first": of("seed", 1, size("loss"), "none"),
+        "count": tables.count,
+        "mean": tables.average("loss", ".2f"),
+        "most": tables.average("loss", ".0f", max),
+        "spread": tables.spread("loss", ".1f"),
+        **tables.across("seed", (0, 1), "{loss:.1f}"),
+        "first": tables.of("seed", 1, tables.size("loss"), "none"),
     }
-    found = Table(lambda: rows, columns, group=("set",), right=1)()
+    found = tables.Table(lambda: rows, columns, group=("set",), right=1)()
     assert found == (
         "| set | count | mean | most | spread | 0 | 1 | first |\n"
         "|---|---:|---:|---:|---:|---:|---:|---:|\n"
@@ -91,13 +75,13 @@ def test_cells_of_two_ways():
     before, after = ({"loss": 1.0}, {"loss": 3.0}), ({"loss": 2.0}, {"loss": 8.0})
     rows = [{"hit": 0.5, "of": {"a": a, "b": b}} for a, b in zip(before, after, strict=True)]
     columns = {
-        "a": within("a", spread("loss", ".1f")),
-        "gain": gain("loss", "a", "b", "+.1f"),
-        "in tenths": gain("loss", "a", "b", ".0f", 10.0),
-        "share": percent("hit"),
-        "both": beside("hit", "hit"),
+        "a": tables.within("a", tables.spread("loss", ".1f")),
+        "gain": tables.gain("loss", "a", "b", "+.1f"),
+        "in tenths": tables.gain("loss", "a", "b", ".0f", 10.0),
+        "share": tables.percent("hit"),
+        "both": tables.beside("hit", "hit"),
     }
-    found = Table("", columns, ("hit",))(rows).splitlines()
+    found = tables.Table("", columns, ("hit",))(rows).splitlines()
     assert found[1] == "|---|---|---|---|---|"
     assert found[2] == "| 2.0 ± 1.0 | +3.0 ± 2.0 | 30 ± 20 | 50 | 0.500 (0.500) |"
 
@@ -120,24 +104,26 @@ def test_models_are_judged_once_a_fold_and_a_first_time_to_compile(tmp_path):
 def test_the_last_of_records_that_agree_counts():
     rows = [{"set": "a", "seed": 0, "loss": loss} for loss in (1.0, 5.0)]
     rows.append({"set": "a", "seed": 1, "loss": 3.0})
-    shown = Table("", {"mean": average("loss", ".1f"), "of": count}, ("set",), last=("seed",))
+    shown = tables.Table(
+        "", {"mean": tables.average("loss", ".1f"), "of": tables.count}, ("set",), last=("seed",)
+    )
     assert shown(rows).endswith("| 4.0 | 2 |")
     assert shown._replace(last=())(rows).endswith("| 3.0 | 3 |")
 
 
 def test_marks_of_columns():
-    assert table(["a", "b"], [["1", "2"]], right=1) == "| a | b |\n|---|---:|\n| 1 | 2 |"
-    assert table(["a", "b"], [["1", "2"]]) == "| a | b |\n|---|---|\n| 1 | 2 |"
+    assert tables.table(["a", "b"], [["1", "2"]], right=1) == "| a | b |\n|---|---:|\n| 1 | 2 |"
+    assert tables.table(["a", "b"], [["1", "2"]]) == "| a | b |\n|---|---|\n| 1 | 2 |"
 
 
 def test_numbers_for_people():
-    assert number(None) == "–"
-    assert number(0.012345, "s") == "0.0123 s"
-    assert number(12345.6, "x") == spaced(12345.6) == "12 346"
+    assert tables.number(None) == "–"
+    assert tables.number(0.012345, "s") == "0.0123 s"
+    assert tables.number(12345.6, "x") == tables.spaced(12345.6) == "12 346"
     # The error of the mean of 1 and 2 is 1/2.
-    assert mean_error([1.0, 2.0], "+.1f") == "+1.5 ± 0.5"
-    assert mean_error([1.0]) == "1.000"
-    assert mean_error([]) == "–"
+    assert tables.mean_error([1.0, 2.0], "+.1f") == "+1.5 ± 0.5"
+    assert tables.mean_error([1.0]) == "1.000"
+    assert tables.mean_error([]) == "–"
 
 
 def test_workers_import_what_they_are_sent(tmp_path):

@@ -49,14 +49,8 @@ def observations(family):
 @pytest.mark.parametrize(
     ("function", "family"),
     [
-        ("survreg", "weibull"),
-        ("survreg", "loglogistic"),
-        ("survreg", "lognormal"),
-        ("gam", "cnorm"),
-        ("clm", "clm"),
-        ("gam", "ocat"),
-        ("gam", "nb"),
-        ("gam", "ziP"),
+        *(("survreg", "weibull"), ("survreg", "loglogistic"), ("survreg", "lognormal")),
+        *(("gam", "cnorm"), ("clm", "clm"), ("gam", "ocat"), ("gam", "nb"), ("gam", "ziP")),
         ("gam", "Gamma"),
     ],
 )

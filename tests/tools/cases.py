@@ -1,4 +1,4 @@
-"""One test over many cases, whose failure names every case that fails.
+"""One test over many cases, whose failure names every case that fails; calls that are refused.
 
 For rows of one property that cost less than pytest's own handling of a test. What is slow, or needs
 a fixture of its own for every row, stays with ``pytest.mark.parametrize``.
@@ -10,6 +10,8 @@ import textwrap
 from collections.abc import Callable, Iterable
 
 import pytest
+
+from qpruntime.errors import InputError
 
 # A wall that falls as a whole says no more with its fiftieth case.
 _MOST = 40
@@ -48,6 +50,13 @@ def every_case(names: str | tuple[str, ...], rows: Iterable) -> Callable[[Callab
         return run
 
     return decorate
+
+
+def refuses(words, call, /, *given, error=InputError, **named):
+    """Assert that a call raises an error with these words, a regular expression, in its message."""
+    __tracebackhide__ = True
+    with pytest.raises(error, match=words):
+        call(*given, **named)
 
 
 def _short(value):

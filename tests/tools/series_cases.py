@@ -1,23 +1,17 @@
 """Series that tests share: times, observations, kernels, and how far two posteriors differ."""
 
 import numpy as np
-from sklearn.gaussian_process.kernels import (
-    ConstantKernel,
-    DotProduct,
-    ExpSineSquared,
-    Matern,
-    WhiteKernel,
-)
+from sklearn.gaussian_process import kernels as sk
 
 KERNELS = {
-    "half": 2.0 * Matern(0.9, nu=0.5),
-    "three halves": 2.0 * Matern(0.9, nu=1.5),
-    "five halves": 2.0 * Matern(0.9, nu=2.5),
-    "sum": 1.5 * Matern(0.7, nu=2.5) + 0.5 * Matern(4.0, nu=0.5) + WhiteKernel(0.1),
-    "products": ConstantKernel(0.3) + 2.0 * Matern(3.0, nu=0.5) * Matern(2.0, nu=1.5),
-    "power and noise": (Matern(2.0, nu=1.5) + WhiteKernel(0.1)) ** 2,
-    "trend": DotProduct(0.7) * 0.2 + Matern([1.0], nu=1.5),
-    "quasi-periodic": 2.0 * Matern(6.0, nu=1.5) * ExpSineSquared(1.3, 1.9),
+    "half": 2.0 * sk.Matern(0.9, nu=0.5),
+    "three halves": 2.0 * sk.Matern(0.9, nu=1.5),
+    "five halves": 2.0 * sk.Matern(0.9, nu=2.5),
+    "sum": 1.5 * sk.Matern(0.7, nu=2.5) + 0.5 * sk.Matern(4.0, nu=0.5) + sk.WhiteKernel(0.1),
+    "products": sk.ConstantKernel(0.3) + 2.0 * sk.Matern(3.0, nu=0.5) * sk.Matern(2.0, nu=1.5),
+    "power and noise": (sk.Matern(2.0, nu=1.5) + sk.WhiteKernel(0.1)) ** 2,
+    "trend": sk.DotProduct(0.7) * 0.2 + sk.Matern([1.0], nu=1.5),
+    "quasi-periodic": 2.0 * sk.Matern(6.0, nu=1.5) * sk.ExpSineSquared(1.3, 1.9),
 }
 
 

@@ -131,19 +131,10 @@ JUNK = [
     *(np.nan, np.inf, -np.inf, -1, 0, -0.0, 0.3, 5e-324, 1e308, 10**400, 2**63, -(2**63), 1j),
     *(True, False, np.float32(0.5), np.int64(3), np.uint8(255), Decimal("0.5"), Fraction(1, 3)),
     *(
-        [],
-        [1],
-        (0, 1),
-        (np.nan, 1),
-        (1, 2, 3),
-        ("a", "b"),
-        {},
-        {"a": 1},
-        set(),
-        object(),
+        *([], [1], (0, 1), (np.nan, 1), (1, 2, 3), ("a", "b"), {}, {"a": 1}, set(), object()),
         Hostile(),
     ),
-    *(np.ones(3), np.array(0.5), np.array([]), len, float, slice(1), ...),
+    *(Hostile(), np.ones(3), np.array(0.5), np.array([]), len, float, slice(1), ...),
 ]
 
 

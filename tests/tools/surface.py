@@ -1,7 +1,4 @@
-"""The public surface: every function, class and public method, and what their arguments are called.
-
-``python -m tests.tools.surface`` prints a table of words: where each is, its default and its type.
-"""
+"""The public surface: functions, classes and public methods, and names of their arguments."""
 
 import importlib
 import inspect
@@ -9,7 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-__all__ = ["Argument", "arguments", "places", "words"]
+__all__ = ["Argument", "arguments", "places"]
 
 PACKAGES = ["qpruntime", "qpruntime.bayesopt"]
 if find_spec("jax") and find_spec("optax"):
@@ -61,23 +58,3 @@ def arguments() -> list[Argument]:
             text = "" if type_ is parameter.empty else inspect.formatannotation(type_)
             found.append(Argument(place, parameter.name, parameter.default, text, by_position))
     return found
-
-
-def words() -> dict[str, list[Argument]]:
-    """Return the arguments by their names."""
-    found: dict[str, list[Argument]] = {}
-    for argument in arguments():
-        found.setdefault(argument.name, []).append(argument)
-    return dict(sorted(found.items()))
-
-
-if __name__ == "__main__":
-    print("| word | where | default | type |\n| --- | --- | --- | --- |")
-    for name, uses in words().items():
-        kinds: dict[tuple[str, str], list[str]] = {}
-        for use in uses:
-            default = "" if use.default is inspect.Parameter.empty else repr(use.default)
-            text = use.annotation.strip("'").replace("|", "or")
-            kinds.setdefault((default, text), []).append(use.place)
-        for (default, text), where in kinds.items():
-            print(f"| {name} | {', '.join(where)} | {default} | {text} |")

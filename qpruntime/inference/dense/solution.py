@@ -40,7 +40,7 @@ class DenseSolution(Solution):
 
     Attributes
     ----------
-    own : Sites
+    sites_held : Sites
     mean, variance, log_z : ndarray, shape (N,)
         Results at the rows; the last are leave-one-out log densities.
     kept : Kept
@@ -49,7 +49,7 @@ class DenseSolution(Solution):
         Pickles leave its covariance out.
     """
 
-    own: Sites
+    sites_held: Sites
     mean: Array
     variance: Array
     log_z: Array
@@ -76,7 +76,7 @@ class DenseSolution(Solution):
 
     def sites(self) -> Sites:
         """Return the sites at the rows."""
-        return self.own
+        return self.sites_held
 
     def moments(self) -> tuple[Array, Array]:
         """Return posterior means and variances at the rows."""
@@ -157,7 +157,7 @@ class DenseSolution(Solution):
 
     def facts(self) -> dict[str, str | int | float]:
         """Return the engine's entries of a summary."""
-        return {"n_negative": int((self.own.tau < 0.0).sum())}
+        return {"n_negative": int((self.sites_held.tau < 0.0).sum())}
 
     def inputs(self, points: Array, crossed: Crossed) -> tuple[Array, ...]:
         """Return covariances of the points."""

@@ -102,9 +102,9 @@ class LocalPosterior(SparsePosterior):
         inner = later._solution
         rows = joined(self._solution.rows, held_by(later, X))
         new = inner.engine.sites
-        pairs = zip(self._solution.held, new, strict=True)
+        pairs = zip(self._solution.sites_held, new, strict=True)
         row_sites = Sites(*(np.concatenate(pair) for pair in pairs))
-        solution = LocalSolution(inner=inner, nearest=self.nearest, rows=rows, held=row_sites)
+        solution = LocalSolution(inner=inner, nearest=self.nearest, rows=rows, sites_held=row_sites)
         return LocalPosterior._of(later, solution)
 
 
@@ -126,7 +126,9 @@ def local_of(
     k = whole(k, "k", 1)
     rows, inner = held_by(posterior, X), posterior._solution
     sites = inner.with_rows.sites
-    solution = LocalSolution(inner=inner, nearest=k, rows=rows, held=sites, earlier_search=search)
+    solution = LocalSolution(
+        inner=inner, nearest=k, rows=rows, sites_held=sites, earlier_search=search
+    )
     return LocalPosterior._of(posterior, solution)
 
 
@@ -173,7 +175,7 @@ class LocalSolution(InducingSolution):
     inner : SparseSolution
     nearest : int
     rows : Held
-    held : Sites
+    sites_held : Sites
         Sites of f at these rows about the prior mean.
     earlier_search : PlaceSearch or None
     """
@@ -181,7 +183,7 @@ class LocalSolution(InducingSolution):
     inner: SparseSolution
     nearest: int
     rows: Held
-    held: Sites
+    sites_held: Sites
     earlier_search: PlaceSearch | None = None
 
     name = "inducing+nearest"
@@ -241,7 +243,7 @@ class LocalSolution(InducingSolution):
         inner = self.inner
         inducing = inner.inducing.in_dtype(np.float64)
         known = PredictiveWeights(inducing, inner.root, inner.weights, inner.power)
-        return NeighbourBlocks(inner.kernel, known, self.rows, self.held, self.earlier_search)
+        return NeighbourBlocks(inner.kernel, known, self.rows, self.sites_held, self.earlier_search)
 
     @property
     def search(self) -> PlaceSearch:
@@ -321,7 +323,9 @@ class LocalSolution(InducingSolution):
             **self.inner.facts(),
             "nearest": self.nearest,
             "rows_held": self.rows.n,
-            "bytes_held": self.rows.X.nbytes + self.held.tau.nbytes + self.held.nu.nbytes,
+            "bytes_held": self.rows.X.nbytes
+            + self.sites_held.tau.nbytes
+            + self.sites_held.nu.nbytes,
             "rows_on_disk": on_disk(self.rows.X),
         }
 

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from qpruntime._typing import Array
+from qpruntime.dataframes.lazy_rows import CHUNK
 from qpruntime.errors import InputError
-from qpruntime.inference.sparse.data import CHUNK, ChunkedRows, Lazy
+from qpruntime.inference.sparse.data import ChunkedRows, Lazy
 
 __all__ = [
     "blocks",

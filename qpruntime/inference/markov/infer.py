@@ -170,7 +170,8 @@ def infer_series(
         start = Sites(start.tau[order], start.nu[order])
     placed = Placed(clock, order, chosen, n)
     del times, observations, observed, events, rows, prior, weighed  # 50 bytes a point
-    post = SeriesPosterior.of(*concluded(kernel, space, series, limits, start, placed))
+    outcome, solution = concluded(kernel, space, series, limits, start, placed)
+    post = SeriesPosterior._of(outcome, solution, swept=outcome.n)
     warn_unsettled(post, limits.tol, post.n)
     return post
 

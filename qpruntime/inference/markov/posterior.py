@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +12,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.inference.markov.solution import Placed, SeriesSolution, concluded
 from qpruntime.inference.markov.streaming import merged, read_more
-from qpruntime.inference.posterior import InferenceReport, Posterior, report_of
+from qpruntime.inference.posterior import Posterior, report_of
 from qpruntime.inference.sites import Sites
 
 __all__ = ["SeriesPosterior"]
@@ -138,9 +137,4 @@ class SeriesPosterior(Posterior):
         outcome, solution = concluded(
             earlier.kernel, earlier.space, series, earlier.limits, start, placed
         )
-        return SeriesPosterior.of(outcome, solution)
-
-    @classmethod
-    def of(cls, outcome: InferenceReport, solution: SeriesSolution) -> Self:
-        """Return the posterior of a series whose rows have all been swept."""
-        return cls._of(outcome, solution, swept=outcome.n)
+        return SeriesPosterior._of(outcome, solution, swept=outcome.n)

@@ -250,7 +250,7 @@ class ClassPosterior(EnginePosterior):
             choice(correction, "correction", (RATIO,))
             solution, crossed = self._solution, self._solution.at(K_star, k_star_diag)
             return log_ratios(
-                solution.layout, solution.covariances(), solution.own, self.but(), *crossed
+                solution.layout, solution.covariances(), solution.sites_held, self.but(), *crossed
             )
         return log_probabilities(*self.predict(K_star, k_star_diag))
 
@@ -336,7 +336,9 @@ class ClassPosterior(EnginePosterior):
     @cached_property
     def _correcting(self) -> Correcting:
         solution = self._solution
-        return Correcting(solution.observed(), solution.own, self.but(n=solution.layout.sites))
+        return Correcting(
+            solution.observed(), solution.sites_held, self.but(n=solution.layout.sites)
+        )
 
     def summary(self) -> dict[str, str | int | float | bool]:
         """Return the printed values as a dictionary; see `Posterior.summary`."""
@@ -479,7 +481,7 @@ class SettledClasses:
     Attributes
     ----------
     layout : Layout
-    own : Sites
+    sites_held : Sites
         Sites of g, each of shape (N (C - 1),).
     mean : ndarray, shape (N, C)
     left_out : callable or None
@@ -489,14 +491,14 @@ class SettledClasses:
     """
 
     layout: Layout
-    own: Sites
+    sites_held: Sites
     mean: Array
     left_out: Callable[[], Array] | None
     densities: Array | None = field(default=None, kw_only=True)
 
     def sites(self) -> Sites:
         """Return sites of all classes, (N, C) each, NaN at the own class."""
-        return Sites(*(self.layout.whole(part, np.nan) for part in self.own))
+        return Sites(*(self.layout.whole(part, np.nan) for part in self.sites_held))
 
     def loo(self) -> Array:
         """Return leave-one-out log probabilities, shape (N,)."""

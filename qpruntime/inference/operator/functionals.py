@@ -273,12 +273,13 @@ class FunctionalFeatures:
         precision.flat[:: self.width + 1] += 1.0
         return precision
 
-    def factor(self, tau: Array, reach: float) -> tuple[Array, int]:
+    def factor(self, tau: Array, variance: Array) -> tuple[Array, int]:
         """Return the lower L with L L' = I + Phi' diag(tau) Phi, and LAPACK's status.
 
-        `reach` is the largest of tau times the prior variances. If it is so large that a sum would
-        lose the prior's share, rows are rotated into the factor instead, the longest first.
+        If the largest of tau times the prior variances is so large that a sum would lose the
+        prior's share, rows are rotated into the factor instead, the longest first.
         """
+        reach = float((tau * variance).max())
         if (tau < 0.0).any() or reach * np.finfo(float).eps < _LOST:
             return blas.cholesky(np.asfortranarray(self.precision(tau)))
         rows = np.vstack([self.rows * np.sqrt(tau)[:, None], np.eye(self.width)])

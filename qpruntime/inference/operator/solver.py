@@ -81,7 +81,7 @@ class LatentSolved(Solved):
     def __init__(self, prior: LatentPrior, sites: Sites) -> None:
         self._prior, self.features = prior, prior.features
         self.tau = sites.tau
-        self.factor, info = self._factorised(sites.tau)
+        self.factor, info = self.features.factor(sites.tau, prior.variance)
         if info != 0 or not np.isfinite(self.factor.diagonal()).all():
             if (sites.tau < 0.0).any():
                 raise ImproperPosterior("negative site precisions leave no proper posterior")
@@ -91,9 +91,6 @@ class LatentSolved(Solved):
                 "rescale the operator's rows"
             )
         self.relocate(sites.nu)
-
-    def _factorised(self, tau: Array) -> tuple[Array, int]:
-        return self.features.factor(tau, float((tau * self._prior.variance).max()))
 
     def relocate(self, nu: Array) -> None:
         """Set the sites' precision-weighted means."""
@@ -144,7 +141,7 @@ class LatentSolved(Solved):
         """Return variances and 1 - tau variance of few sites, from the posterior of all others."""
         other_tau = self.tau.copy()
         other_tau[strong] = 0.0
-        factor, info = self._factorised(other_tau)
+        factor, info = self.features.factor(other_tau, self._prior.variance)
         if info != 0:
             raise ImproperPosterior("negative site precisions leave no proper posterior")
         rows = self.features.functionals.rows[strong] @ self.features.root

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -616,11 +616,6 @@ def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return peak, 1.0 / math.sqrt(curvature + inverse), 0.5, 0.0
 
 
-def _pairs(y: ArrayLike) -> Array:
-    """Return pairs unchanged: the package makes them, users do not."""
-    return np.asarray(y, dtype=float)
-
-
 class _Trials(Likelihood):
     """Likelihood that users cannot name; it pickles by its data."""
 
@@ -632,7 +627,7 @@ probit_trials = _Trials(
     name="probit-trials",
     outcomes="pairs (labels +1, labels)",
     split=Pointer(_split, SPLIT),
-    validate=_pairs,
+    validate=partial(np.asarray, dtype=float),  # the package makes the pairs
     columns=2,
     moments=Pointer(_moments, MOMENTS),
     frame=LatePointer(_frame, FRAME),

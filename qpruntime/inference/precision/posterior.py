@@ -12,14 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.interpolate import CubicSpline, PchipInterpolator
 
+from qpruntime._memory import require, squares
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import finite, flag, whole
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.corrections.corrected import CorrectedEvidence, on_evidence
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
+from qpruntime.inference.dense.solver import DensePrior
+from qpruntime.inference.fixed_point import iterate as fixed_point
 from qpruntime.inference.fixed_point.convergence import Limits
-from qpruntime.inference.fixed_point.iterate import log_evidence
 from qpruntime.inference.posterior import Correcting, Posterior
 from qpruntime.inference.precision.corrections import corrected_by_pairs, pair_sums, quantile_shifts
 from qpruntime.inference.precision.iterate import settle
@@ -28,7 +30,6 @@ from qpruntime.inference.precision.restored import check_indices
 from qpruntime.inference.precision.solution import (
     PrecisionSolution,
     Slope,
-    left_out_groups,
     slope_of,
 )
 from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
@@ -152,6 +153,9 @@ class PrecisionPosterior(Posterior):
     def loo_groups(self, labels: ArrayLike) -> tuple[NDArray[np.generic], Array]:
         """Return leave-one-group-out log densities ``log p(y_G | all other rows)``.
 
+        The cavity of a group is the normal posterior of its rows without their own sites. The
+        density of the group's observations is their evidence by EP with that cavity as prior.
+
         Parameters
         ----------
         labels : array-like, shape (N,)
@@ -165,9 +169,37 @@ class PrecisionPosterior(Posterior):
         Raises
         ------
         InputError
-            If labels have another shape or are NaN, or equal rows have several of them.
+            If labels have another shape or are NaN, or equal rows have several of them:
+            `collapse=False` keeps them apart.
         """
-        return left_out_groups(self._solution, labels)
+        solution = self._solution
+        observed = solution.seen
+        group_labels = np.asarray(labels)
+        if group_labels.shape != (observed.n,):
+            raise InputError(
+                f"labels must have shape ({observed.n},), one for each row; got "
+                f"{group_labels.shape}"
+            )
+        if group_labels.dtype.kind == "f" and np.isnan(group_labels).any():
+            raise InputError("labels must not be NaN: give rows without a group one of their own")
+        names, codes = np.unique(group_labels, return_inverse=True)
+        kept = codes if observed.kept is None else codes[observed.kept]
+        site = observed.collapsed.rows.site
+        site_groups = kept[observed.collapsed.rows.first]
+        if (site_groups[site] != kept).any():
+            row = int(np.argmax(site_groups[site] != kept))
+            raise InputError(
+                f"row {row} equals another one of another group, with which it is one site: infer "
+                "with collapse=False to leave them out apart"
+            )
+        order = np.argsort(site_groups, kind="stable")
+        ends = np.searchsorted(site_groups[order], np.arange(names.size + 1))
+        log_densities = np.zeros(names.size)
+        for g in range(names.size):
+            members = order[ends[g] : ends[g + 1]]
+            if members.size:
+                log_densities[g] = _left_out(solution, members)
+        return names, log_densities
 
     def marginals(self, *at: ArrayLike, **options: Any) -> CorrectedMarginals:
         """Return corrected marginal densities of eta for up to 3000 rows; see `Posterior`.
@@ -200,6 +232,41 @@ class PrecisionPosterior(Posterior):
             return (*warnings, f"corrections were not looked at: {error}")
         word = on_evidence(corrected.value - self.log_evidence, corrected.spread)
         return (*warnings, word) if word else tuple(warnings)
+
+
+# --- Leave-group-out densities
+
+_GROUP_LIMITS = Limits(1e-9, 200)
+
+
+def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
+    """Return the log density of these sites' observations given all others."""
+    marginals, sites = solution.here, solution.sites_held
+    merged = solution.seen.collapsed.merged
+    constant = float(merged.constant[members].sum())
+    if members.size == 1 and merged.weights is None:
+        return float(solution.log_z[members[0]]) + constant
+    m = members.size
+    require(squares(m, 5.0), f"leaving out {m} rows together", "leave out fewer rows")
+    prior = solution.solved.prior
+    right = prior.dense_rows(members)
+    V = right.T @ solution.solved.covariances(right)
+    tau, pull = sites.tau[members], marginals.pull[members]
+    # The cavity covariance is (V^-1 - diag(tau))^-1, with the mean that goes with it.
+    cavity = np.linalg.solve(np.eye(m) - V * tau, V)
+    cavity = 0.5 * (cavity + cavity.T)
+    if not (cavity.diagonal() > 0.0).all():
+        raise NumericalError(
+            f"row {solution.seen.row_of(int(members[np.argmin(cavity.diagonal())]))} and the rows "
+            "left out with it have no proper cavity: they alone tell a part of the latent values"
+        )
+    mean = marginals.mean[members] - cavity @ pull
+    whole = solution.problem
+    weights = None if whole.weights is None else whole.weights[members]
+    problem = replace(whole, prior=DensePrior(cavity, mean), y=whole.y[members], weights=weights)
+    start = Sites(tau.copy(), sites.nu[members].copy())
+    end = fixed_point.settle(problem, _GROUP_LIMITS, order="parallel", sites=start)
+    return fixed_point.log_evidence(problem, end)[0] + constant
 
 
 # --- Profiled marginal of one coefficient
@@ -362,7 +429,7 @@ def _profiled(
         except NumericalError:
             return -np.inf
         assert isinstance(end.factor, PrecisionSolved)
-        log_value = log_evidence(problem, end)[0]
+        log_value = fixed_point.log_evidence(problem, end)[0]
         if corrected:
             sums = pair_sums(problem, end.factor, end.marginals, end.sites)
             # Large fourth-order terms mean that the series diverges, so they are damped.

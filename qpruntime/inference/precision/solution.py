@@ -14,11 +14,8 @@ from scipy import sparse
 from qpruntime._memory import require, squares
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime.errors import InputError, NumericalError
+from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import MarginalPoints
-from qpruntime.inference.dense.solver import DensePrior
-from qpruntime.inference.fixed_point.convergence import Limits
-from qpruntime.inference.fixed_point.iterate import log_evidence, settle
 from qpruntime.inference.precision.aggregation import SeenRows, left_out_rows, slopes_of_rows
 from qpruntime.inference.precision.corrections import PairSums, pair_sums
 from qpruntime.inference.precision.pattern import MatrixLike, as_precision, as_rows
@@ -34,87 +31,8 @@ __all__ = [
     "MOST_CORRECTED_ROWS",
     "PrecisionSolution",
     "Slope",
-    "evidence_slopes",
-    "left_out_groups",
     "slope_of",
 ]
-
-# --- Leave-group-out densities
-
-_LIMITS = Limits(1e-9, 200)
-
-
-def left_out_groups(
-    solution: PrecisionSolution, labels: ArrayLike
-) -> tuple[NDArray[np.generic], Array]:
-    """Return the groups, as `numpy.unique` has them, and log p(y_G | all other rows) of each.
-
-    The cavity of a group is the normal posterior of its rows without their own sites. The density
-    of the group's observations is their evidence by EP with that cavity as prior.
-
-    Raises
-    ------
-    InputError
-        If labels have another shape, or equal rows differ in label: `collapse=False` keeps them
-        apart.
-    """
-    observed = solution.seen
-    group_labels = np.asarray(labels)
-    if group_labels.shape != (observed.n,):
-        raise InputError(
-            f"labels must have shape ({observed.n},), one for each row; got {group_labels.shape}"
-        )
-    if group_labels.dtype.kind == "f" and np.isnan(group_labels).any():
-        raise InputError("labels must not be NaN: give rows without a group one of their own")
-    names, codes = np.unique(group_labels, return_inverse=True)
-    kept = codes if observed.kept is None else codes[observed.kept]
-    site = observed.collapsed.rows.site
-    site_groups = kept[observed.collapsed.rows.first]
-    if (site_groups[site] != kept).any():
-        row = int(np.argmax(site_groups[site] != kept))
-        raise InputError(
-            f"row {row} equals another one of another group, with which it is one site: infer with "
-            "collapse=False to leave them out apart"
-        )
-    order = np.argsort(site_groups, kind="stable")
-    ends = np.searchsorted(site_groups[order], np.arange(names.size + 1))
-    log_densities = np.zeros(names.size)
-    for g in range(names.size):
-        members = order[ends[g] : ends[g + 1]]
-        if members.size:
-            log_densities[g] = _left_out(solution, members)
-    return names, log_densities
-
-
-def _left_out(solution: PrecisionSolution, members: NDArray[np.intp]) -> float:
-    """Return the log density of these sites' observations given all others."""
-    marginals, sites = solution.here, solution.sites_held
-    merged = solution.seen.collapsed.merged
-    constant = float(merged.constant[members].sum())
-    if members.size == 1 and merged.weights is None:
-        return float(solution.log_z[members[0]]) + constant
-    m = members.size
-    require(squares(m, 5.0), f"leaving out {m} rows together", "leave out fewer rows")
-    prior = solution.solved.prior
-    right = prior.dense_rows(members)
-    V = right.T @ solution.solved.covariances(right)
-    tau, pull = sites.tau[members], marginals.pull[members]
-    # The cavity covariance is (V^-1 - diag(tau))^-1, with the mean that goes with it.
-    cavity = np.linalg.solve(np.eye(m) - V * tau, V)
-    cavity = 0.5 * (cavity + cavity.T)
-    if not (cavity.diagonal() > 0.0).all():
-        raise NumericalError(
-            f"row {solution.seen.row_of(int(members[np.argmin(cavity.diagonal())]))} and the rows "
-            "left out with it have no proper cavity: they alone tell a part of the latent values"
-        )
-    mean = marginals.mean[members] - cavity @ pull
-    whole = solution.problem
-    weights = None if whole.weights is None else whole.weights[members]
-    problem = replace(whole, prior=DensePrior(cavity, mean), y=whole.y[members], weights=weights)
-    start = Sites(tau.copy(), sites.nu[members].copy())
-    end = settle(problem, _LIMITS, order="parallel", sites=start)
-    return log_evidence(problem, end)[0] + constant
-
 
 # --- What the posterior keeps
 
@@ -303,9 +221,43 @@ class PrecisionSolution(Solution):
         covariance = right.T @ self.solved.covariances(right)
         return A @ self.latent()[0] + offset, 0.5 * (covariance + covariance.T)
 
-    def gradient(self, change: ArrayLike | None) -> Array | float:
-        """Return the slope of the log evidence for a change of the precision."""
-        return evidence_slopes(self.solved, change)
+    def gradient(self, change: MatrixLike | Sequence[MatrixLike] | None) -> Array | float:
+        """Return the slope for one change of Q, or the slopes for a sequence of changes.
+
+        Raises
+        ------
+        InputError
+            If there is no change, or a change has another shape or entries that Q does not have.
+        """
+        if change is None:
+            raise InputError(
+                "evidence_gradient takes dK here: a change of the precision Q, sparse (K, K), or a "
+                "sequence of them"
+            )
+        several = isinstance(change, Sequence)
+        changes = (
+            [as_precision(dQ) for dQ in change]
+            if isinstance(change, Sequence)
+            else [as_precision(change)]
+        )
+        pattern = self.solved.prior.pattern
+        slope = slope_of(self.solved)
+        indptr, indices = pattern.of_q
+        before = sparse.csr_array(
+            (prior_entries(self.solved.prior), indices, indptr), shape=(pattern.k,) * 2
+        )
+        known = sparse.csr_array((np.ones(indices.size), indices, indptr), shape=before.shape)
+        slopes = []
+        for dQ in changes:
+            if dQ.shape != before.shape:
+                raise InputError(f"a change of Q has its shape {before.shape}, got {dQ.shape}")
+            if known.multiply(dQ).nnz != np.count_nonzero(dQ.data):
+                raise InputError(
+                    "a change of Q has entries that Q has not: store them in Q, as zeros where "
+                    "they are zero"
+                )
+            slopes.append(0.5 * (float(before.multiply(dQ).sum()) - slope.against(dQ)))
+        return np.array(slopes) if several else slopes[0]
 
     def observed(self) -> Observed:
         """Return data and prior covariance of the sites."""
@@ -402,44 +354,3 @@ def slope_of(solved: PrecisionSolved) -> Slope:
     indptr, indices = solved.prior.pattern.of_q
     shape = (mean.size, mean.size)
     return Slope(sparse.csr_array((data, indices, indptr), shape=shape), mean)
-
-
-def evidence_slopes(
-    solved: PrecisionSolved, change: MatrixLike | Sequence[MatrixLike] | None
-) -> Array | float:
-    """Return the slope for one change of Q, or the slopes for a sequence of changes.
-
-    Raises
-    ------
-    InputError
-        If there is no change, or a change has another shape or entries that Q does not have.
-    """
-    if change is None:
-        raise InputError(
-            "evidence_gradient takes dK here: a change of the precision Q, sparse (K, K), or a "
-            "sequence of them"
-        )
-    several = isinstance(change, Sequence)
-    changes = (
-        [as_precision(dQ) for dQ in change]
-        if isinstance(change, Sequence)
-        else [as_precision(change)]
-    )
-    pattern = solved.prior.pattern
-    slope = slope_of(solved)
-    indptr, indices = pattern.of_q
-    before = sparse.csr_array(
-        (prior_entries(solved.prior), indices, indptr), shape=(pattern.k,) * 2
-    )
-    known = sparse.csr_array((np.ones(indices.size), indices, indptr), shape=before.shape)
-    slopes = []
-    for dQ in changes:
-        if dQ.shape != before.shape:
-            raise InputError(f"a change of Q has its shape {before.shape}, got {dQ.shape}")
-        if known.multiply(dQ).nnz != np.count_nonzero(dQ.data):
-            raise InputError(
-                "a change of Q has entries that Q has not: store them in Q, as zeros where they "
-                "are zero"
-            )
-        slopes.append(0.5 * (float(before.multiply(dQ).sum()) - slope.against(dQ)))
-    return np.array(slopes) if several else slopes[0]

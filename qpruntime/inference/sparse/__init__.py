@@ -17,8 +17,8 @@ The modules, from the ground up; each imports from those above it. k(X, Z) and i
     `Held` holds arrays of this process. ``rows.n``, ``rows.chunks``, ``rows.read(number) ->
     Chunk(X, y, weights, prior, scale)``, y encoded; the last three may be None.
 `data`
-    ``inputs_of(X, name)``: arrays checked, zarr, dask arrays and frames left to be sliced;
-    ``rows_of(X, y, weights, prior, scale=None) -> Rows`` of either; ``sample(X, rows)`` reads some.
+    ``rows_of(X, y, weights, prior, scale=None) -> Rows`` of inputs that
+    `qpruntime.dataframes.lazy_rows` has checked: arrays in memory, zarr, dask arrays and frames.
 `features`
     `Inducing(kernel, Z, jitter=1e-8, dtype)`: L with what jitter it took (relative to the mean of
     the diagonal, times 10 until it factors); ``features(X) -> Phi (n, M), r (n,)``.

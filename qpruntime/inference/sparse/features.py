@@ -25,7 +25,6 @@ __all__ = [
     "add_outer",
     "add_square",
     "divide",
-    "divide_transposed",
 ]
 
 # --- Inducing inputs of one kernel
@@ -164,23 +163,14 @@ def _call(name: str, letter: str, *args: bytes | float | NDArray[np.generic]) ->
     routine(letter + name)(*addresses)
 
 
-def divide(rows: SameRows, lower: Rows) -> SameRows:
-    """Replace rows by rows L^-T: each row x becomes L^-1 x."""
-    return _solve(rows, lower, b"T")
-
-
-def divide_transposed(rows: SameRows, lower: Rows) -> SameRows:
-    """Replace rows by rows L^-1: each row x becomes L^-T x."""
-    return _solve(rows, lower, b"N")
-
-
-def _solve(rows: SameRows, lower: Rows, transposed: bytes) -> SameRows:
+def divide(rows: SameRows, lower: Rows, transposed: bool = False) -> SameRows:
+    """Replace each row x by L^-1 x, or by L^-T x if `transposed`."""
     n, m = rows.shape
     _check(rows, lower)
     if n:
         # BLAS in Fortran's order sees the columns of (M, n), and an upper triangle.
-        letter = _LETTER[rows.dtype]
-        _call("trsm", letter, b"L", b"U", transposed, b"N", m, n, 1.0, lower, m, rows, m)
+        letter, operation = _LETTER[rows.dtype], b"N" if transposed else b"T"
+        _call("trsm", letter, b"L", b"U", operation, b"N", m, n, 1.0, lower, m, rows, m)
     return rows
 
 

@@ -17,11 +17,11 @@ from sklearn.base import clone
 
 from qpruntime._memory import require
 from qpruntime._typing import Array, ArrayLike
+from qpruntime.dataframes.lazy_rows import inputs_of, is_lazy
 from qpruntime.errors import InputError
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.inference.problem import check_mean
 from qpruntime.inference.sparse.checkpoint import kernel_words
-from qpruntime.inference.sparse.data import inputs_of, is_lazy
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._validation import flag, no_kernel, number, whole
+from qpruntime.dataframes.lazy_rows import as_array, inputs_of
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.execution.executors import ExecutorError, Threads, threads_of
@@ -26,7 +27,6 @@ from qpruntime.inference.posterior import moved_to
 from qpruntime.inference.problem import check_sites
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.checkpoint import SitesFile
-from qpruntime.inference.sparse.data import as_array, inputs_of
 from qpruntime.inference.sparse.engine import MEMORY, Engine
 from qpruntime.inference.sparse.functionals import AlongRows, along
 from qpruntime.inference.sparse.iterate import settle

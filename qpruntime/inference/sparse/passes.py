@@ -23,7 +23,6 @@ from qpruntime.inference.sparse.features import (
     add_outer,
     add_square,
     divide,
-    divide_transposed,
 )
 from qpruntime.inference.sparse.state import (
     PowerProjector,
@@ -117,11 +116,11 @@ def slopes(state: State, job: Job, moved: Sequence[dict[int, PowerProjector]] = 
         rho = power * beta * beta - at.T * (1.0 - power * at.T * w)
         by_mean += float(beta.sum())
         # H = -(T B^-1 phi + rho phi) L^-1 + beta (L^-T mu)^T, which overwrites phi.
-        H, scaled = divide_transposed(part.room, state.rounded), spare[: len(phi)]
+        H, scaled = divide(part.room, state.rounded, transposed=True), spare[: len(phi)]
         H *= (-at.T).astype(phi.dtype)[:, None]
         H -= np.multiply(phi, rho.astype(phi.dtype)[:, None], out=scaled)
         total.square(phi, rho, scaled)
-        divide_transposed(H, factor)
+        divide(H, factor, transposed=True)
         add_outer(H, beta.astype(phi.dtype), pull.astype(phi.dtype))
         part_theta, part_Z = contract(inducing.kernel, part.X, inducing.Z, H, 0.5 * rho)
         by_theta += part_theta
@@ -145,10 +144,11 @@ def evaluation(state: State, sums: Sums) -> Evaluation:
     squares = unpacked(sums["squares"], m)
     squares += np.tril(squares, -1).T
     inverse = np.eye(m)
-    divide_transposed(divide(inverse, state.root), state.root)
+    divide(divide(inverse, state.root), state.root, transposed=True)
     S = np.outer(state.mean, state.mean) + inverse - np.eye(m) - squares
     # This is L^-T S L^-1 for a symmetric S.
-    S = divide_transposed(np.ascontiguousarray(divide_transposed(S, inducing.L).T), inducing.L)
+    half = divide(S, inducing.L, transposed=True)
+    S = divide(np.ascontiguousarray(half.T), inducing.L, transposed=True)
     by_theta, by_Z = inducing.slopes(-0.25 * (S + S.T))
     return Evaluation(
         evidence(state, sums),

@@ -16,6 +16,7 @@ from qpruntime._restorable import restorable
 from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite
+from qpruntime.dataframes.lazy_rows import as_array, inputs_of
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.inference.corrections.corrected import MarginalPoints
@@ -24,7 +25,7 @@ from qpruntime.inference.posterior import Posterior, report_of
 from qpruntime.inference.problem import Observed, check_mean, check_powers
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Crossed, Solution, prior_mean
-from qpruntime.inference.sparse.data import ChunkedRows, as_array, inputs_of, rows_of
+from qpruntime.inference.sparse.data import ChunkedRows, rows_of
 from qpruntime.inference.sparse.engine import Engine, log_densities, of_cavities, seen_by_likelihood
 from qpruntime.inference.sparse.features import InducingInputs, divide
 from qpruntime.inference.sparse.iterate import settle, settle_tied

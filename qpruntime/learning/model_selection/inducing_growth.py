@@ -128,12 +128,12 @@ class InducingSearch:
         self.budget.spend(sweep_cost(len(result.history) + 2, n, m))
         rows, k = self.left_out, self._nearest
         nearest_densities = None
-        sparse_densities = self.densities(posterior, rows)
+        sparse_densities = left_out_densities(posterior, self.data, rows)
         if k:
             self.budget.spend(local_density_cost(len(rows), k, m))
             try:
                 local = local_of(posterior, self._stored_inputs, k, self._shared.search)
-                nearest_densities = self.densities(local, rows)
+                nearest_densities = left_out_densities(local, self.data, rows)
                 self._shared.search = solution_of(local).search
             except NumericalError as error:
                 if error.__cause__ is not None:  # a user's own exception
@@ -266,10 +266,6 @@ class InducingSearch:
 
     def _rule(self, projector: Projector) -> PowerProjector:
         return PowerProjector(projector.for_evidence(), self._auto.power)
-
-    def densities(self, posterior: Posterior, rows: NDArray[np.intp]) -> Array:
-        """Return weighted leave-one-group-out log densities of rows, pooled by groups."""
-        return left_out_densities(posterior, self.data, rows)
 
 
 def left_out_densities(posterior: Posterior, data: Data, rows: NDArray[np.intp]) -> Array:

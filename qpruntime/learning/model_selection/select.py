@@ -53,6 +53,7 @@ from qpruntime.learning.model_selection.inducing_growth import (
     NEAREST_ROWS,
     InducingSearch,
     ScoredEngine,
+    left_out_densities,
 )
 from qpruntime.learning.model_selection.kernel_selection import select_kernel
 from qpruntime.learning.progress import Say, expect_selection, stage_reports
@@ -348,13 +349,12 @@ def refit_inducing(
         context.stages.append(
             Stage(context.subsets.rungs[-1], extra.label, math.nan, context.budget.used)
         )
-        climbed, projector = extra.fitted.kernel, extra.fitted.projector(data)
-        last_candidate = chosen._replace(kernel=climbed, projector=projector)
-        last_scored = chosen.search.run(climbed, projector, scored.m, "", scored)
-        tuned_kernel, tuned_scored = tune_variance(last_candidate, last_scored)
+        last = chosen._replace(kernel=extra.fitted.kernel, projector=extra.fitted.projector(data))
+        last_scored = chosen.search.run(last.kernel, last.projector, scored.m, "", scored)
+        tuned_kernel, tuned_scored = tune_variance(last, last_scored)
         # A kernel learnt from more rows is nearly always better; leave-one-out scores show if not.
         if tuned_scored.score >= scored.score:
-            selected, chosen, kernel, scored = extra, last_candidate, tuned_kernel, tuned_scored
+            selected, chosen, kernel, scored = extra, last, tuned_kernel, tuned_scored
     search, projector = chosen.search, chosen.projector
     if compared_rows is not None:
         inputs = views[selected.shape.ranks].scaled
@@ -370,12 +370,12 @@ def refit_inducing(
     posterior, nearest = search.final_posterior(scored, projector)
     advise(kernel, trials[selected.shape].data.X)
     fit = Fit(kernel, projector.likelihood, posterior, (selected.fitted.optimum,))
-    loses = _loses_to_holdout(search, posterior, context, candidates_given)
+    loses = _loses_to_holdout(search.data, posterior, context, candidates_given)
     return InducingResult(fit, selected, nearest, loses, scored.score)
 
 
 def _loses_to_holdout(
-    search: InducingSearch,
+    data: Data,
     posterior: SparsePosterior,
     context: SelectionContext,
     candidates: Sequence[Candidate],
@@ -390,7 +390,7 @@ def _loses_to_holdout(
         return False
     best_densities = max(holdout_densities, key=lambda densities: float(np.mean(densities)))
     holdout = context.subsets.order[context.subsets.holdout]
-    all_row_densities = search.densities(posterior, holdout)
+    all_row_densities = left_out_densities(posterior, data, holdout)
     context.budget.spend(local_density_cost(holdout.size, NEAREST_ROWS, len(posterior.Z)))
     loss = best_densities - all_row_densities
     return float(np.mean(loss)) > _MIN_REDRAW_LOSS and gains_significantly(loss, CONFIDENT_ERRORS)

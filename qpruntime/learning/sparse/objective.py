@@ -337,6 +337,7 @@ def _announced(n: int, method: str, then: Callable[[Engine], None]) -> Callable[
     start_time, compiled, announced = time.perf_counter(), compilations(), False
 
     def after(engine: Engine) -> None:
+        """Call `then`, and announce once how long a sweep takes."""
         nonlocal start_time, compiled, announced
         then(engine)
         if not announced:

@@ -28,7 +28,8 @@ from scripts.benchmarks.peers.gpboost import Vecchia
 from scripts.benchmarks.peers.svgp import SVGP
 from scripts.benchmarks.timing import has
 
-OURS = ("default", "boosted mean")
+#: Boosting may be the prior mean of the default above 1500 rows.
+OURS = ("default", "without boosting")
 PEERS = ("boosting", "catboost", "forest", "linear")
 PROCESSES = ("gpboost",)
 #: Of all the rows of large tables only.
@@ -41,7 +42,7 @@ _OWN = {"classes": GPClassifier, "counts": GPPoissonRegressor, "numbers": GPRobu
 def made(model: str, kind: str, seed: int) -> Any:
     """Return a model that is not fitted, None if there is none of this kind or it is missing."""
     if model in OURS:
-        mean = "auto" if model == "boosted mean" else None
+        mean = None if model == "without boosting" else "auto"
         return _OWN[kind](random_state=seed, prior_mean=mean)
     make, library, kinds = _MAKERS[model]
     return make(kind, seed) if kind in kinds and has(library) else None

@@ -7,13 +7,7 @@ import pytest
 from scipy.special import log_ndtr
 
 from qpruntime import infer
-from qpruntime.inference.corrections.density_grid import (
-    cdf_many,
-    log_density_many,
-    moments,
-    normalised,
-    quantile_many,
-)
+from qpruntime.inference.corrections import density_grid
 from tests.tools.cases import every_case
 
 X = np.linspace(0.0, 1.0, 12)
@@ -78,18 +72,18 @@ def test_a_cliff_on_even_points_is_no_peak():
     """Logs that fall by 1e8 between two points: no value above both ends, and known masses."""
     x = np.linspace(-1.0, 1.0, 41)[None]
     logs = np.where(x < -1e-9, -1e8 * x**2, 0.0)
-    found = normalised(x, logs)
+    found = density_grid.normalised(x, logs)
     at = np.linspace(-1.0, 1.0, 4001)[None]
     out = np.empty(at.shape)
-    log_density_many(found.points, found.logs, at, out)
+    density_grid.log_density_many(found.points, found.logs, at, out)
     assert np.exp(out).max() <= 1.0 + 1e-6
-    mean, variance, _ = moments(found)
+    mean, variance, _ = density_grid.moments(found)
     assert mean[0] == pytest.approx(0.5, abs=1e-5)  # even on [0, 1]
     # In the outermost intervals squares are straight: 2.1e-5 of 41 points.
     assert variance[0] == pytest.approx(1.0 / 12.0, abs=2.5e-5)
     below, quantiles = np.empty((1, 1)), np.empty((1, 1))
-    cdf_many(*found[:3], np.array([[0.25]]), below)
-    quantile_many(*found[:3], np.array([0.25]), quantiles)
+    density_grid.cdf_many(*found[:3], np.array([[0.25]]), below)
+    density_grid.quantile_many(*found[:3], np.array([0.25]), quantiles)
     assert (below[0, 0], quantiles[0, 0]) == pytest.approx((0.25, 0.25), abs=1e-6)
 
 
@@ -98,13 +92,13 @@ def test_a_normal_on_even_points():
     from scipy.special import ndtr, ndtri
 
     x = np.linspace(-8.0, 8.0, 81)[None]
-    found = normalised(3.0 + 2.0 * x, -0.5 * x**2)
-    mean, variance, skewness = moments(found)
+    found = density_grid.normalised(3.0 + 2.0 * x, -0.5 * x**2)
+    mean, variance, skewness = density_grid.moments(found)
     assert (mean[0], variance[0], skewness[0]) == pytest.approx((3.0, 4.0, 0.0), abs=2e-5)
     levels = np.array([1e-6, 0.05, 0.5, 0.9])
     out = np.empty((1, 4))
-    quantile_many(*found[:3], levels, out)
+    density_grid.quantile_many(*found[:3], levels, out)
     assert out[0] == pytest.approx(3.0 + 2.0 * ndtri(levels), abs=1e-5)
-    cdf_many(*found[:3], np.array([[-20.0, 1.3, 3.0, 30.0]]), out)
+    density_grid.cdf_many(*found[:3], np.array([[-20.0, 1.3, 3.0, 30.0]]), out)
     assert out[0] == pytest.approx([0.0, ndtr(-0.85), 0.5, 1.0], abs=1e-6)
     assert found.weights.sum() == pytest.approx(1.0, abs=1e-13)

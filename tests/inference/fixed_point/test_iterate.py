@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from qpruntime import ConvergenceWarning, infer
-from qpruntime.errors import InputError
 from tests.tools import oracle
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 
 def square_link(seed):
@@ -122,8 +121,7 @@ def test_one_fixed_point_needs_no_search():
     again = infer(K, y, "probit", "ep", n_restarts=5)
     assert again.n_sweeps == plain.n_sweeps
     np.testing.assert_array_equal(again.mean, plain.mean)
-    with pytest.raises(InputError, match="n_restarts"):
-        infer(K, y, n_restarts=-1)
+    refuses("n_restarts", infer, K, y, n_restarts=-1)
 
 
 @every_case(("order", "most"), [("sequential", 150), ("parallel", 150)])

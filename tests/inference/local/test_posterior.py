@@ -6,16 +6,15 @@ import pickle
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from qpruntime import InputError, infer, infer_sparse
+from qpruntime import infer, infer_sparse
 from qpruntime.inference.local import blocks
 from qpruntime.inference.local.neighbours import Cells, Tree, distinct, metric
 from qpruntime.inference.local.posterior import local_of
 from qpruntime.inference.posterior import moved_to
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-3.0, 3.0, (48, 2))
@@ -172,14 +171,10 @@ def test_a_copy_predicts_and_holds_its_rows():
 def test_what_is_no_row_is_refused():
     local = infer_sparse(X, LABELS, SMOOTH, Z, nearest=5)
     for post in (local, local.sparse):
-        with pytest.raises(InputError, match="from 0 to 47, got 0 to 48"):
-            post.loo([0, 48])
-        with pytest.raises(InputError, match="whole numbers"):
-            post.loo([0.5])
-    with pytest.raises(InputError, match="the 48 rows"):
-        local_of(local.sparse, X[:5], 3)
-    with pytest.raises(InputError, match="nearest"):
-        infer_sparse(X, LABELS, SMOOTH, Z, nearest=-1)
+        refuses("from 0 to 47, got 0 to 48", post.loo, [0, 48])
+        refuses("whole numbers", post.loo, [0.5])
+    refuses("the 48 rows", local_of, local.sparse, X[:5], 3)
+    refuses("nearest", infer_sparse, X, LABELS, SMOOTH, Z, nearest=-1)
 
 
 def test_negative_precisions():
@@ -197,7 +192,7 @@ def test_later_rows_join():
     sparse = infer_sparse(X[:30], LABELS[:30], SMOOTH, Z, method="ep", tol=1e-13)
     local = local_of(sparse, X[:30], 9)
     later = pickle.loads(pickle.dumps(local)).extend(X[30:], LABELS[30:])
-    both = later._solution.held
+    both = later._solution.sites_held
     whole = infer_sparse(X, LABELS, SMOOTH, Z, method="ep")
     whole = with_sites(whole, (both.tau, both.nu))
     np.testing.assert_allclose(

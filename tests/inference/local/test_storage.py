@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from qpruntime import InputError, _memory, infer_sparse
+from qpruntime import _memory, infer_sparse
 from qpruntime.inference.local import neighbours, storage
 from qpruntime.inference.posterior import moved_to
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 
 def drawn(d, n=1500):
@@ -74,8 +74,7 @@ def test_copies_hold_rows_in_memory(tmp_path, monkeypatch):
     # A pickle that would not fit into memory says so before.
     monkeypatch.setattr(_memory, "_SMALL", 0.0)
     monkeypatch.setattr(_memory, "left", lambda: (1000.0, "by the machine"))
-    with pytest.raises(InputError, match=r"pickling the rows of .*: its attribute sparse"):
-        pickle.dumps(stored)
+    refuses(r"pickling the rows of .*: its attribute sparse", pickle.dumps, stored)
     assert pickle.loads(pickle.dumps(stored.sparse)).predict(points)[0].shape == (60,)
 
 
@@ -112,16 +111,14 @@ def test_nothing_stays(tmp_path, monkeypatch):
 
 def test_a_full_disk_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(storage.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
-    with pytest.raises(InputError, match=r"has 1e-06 GB left: let TMPDIR name .* nearest=0"):
-        both(2, tmp_path)
+    refuses(r"has 1e-06 GB left: let TMPDIR name .* nearest=0", both, 2, tmp_path)
 
     def refused(*_, **__):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.undo()
     monkeypatch.setattr(storage.tempfile, "TemporaryFile", refused)
-    with pytest.raises(InputError, match=r"fails \(Permission denied\): let TMPDIR"):
-        both(2, tmp_path)
+    refuses(r"fails \(Permission denied\): let TMPDIR", both, 2, tmp_path)
 
 
 def test_a_users_own_map_is_no_file_of_ours(tmp_path):

@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 import qpruntime
 from qpruntime import InputError, infer_classes, infer_sparse_classes
 from qpruntime.inference.multiclass.sparse_linalg import ClassFeatures, SharedFeatures
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 OPTIONS = {"tol": 1e-11, "max_sweeps": 300}
 
@@ -122,8 +122,7 @@ def test_what_is_refused(change, said):
     arguments = {"X": X, "labels": labels, "kernel": kernel, "Z": X[:5], "method": "ep"} | change
     if isinstance(arguments["kernel"], list):
         arguments["n_classes"] = 3
-    with pytest.raises(InputError, match=said):
-        infer_sparse_classes(**arguments)
+    refuses(said, infer_sparse_classes, **arguments)
 
 
 def test_what_rows_have_to_be_at_hand_for():

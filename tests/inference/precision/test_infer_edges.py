@@ -9,7 +9,7 @@ from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision import solver
 from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.solution_protocol import Solution
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 X = np.linspace(-1.0, 1.0, 60)
 LINE = np.column_stack([np.ones(60), X])
@@ -113,8 +113,7 @@ def test_improper_priors_name_the_column():
         (np.diag([1.0, 1.0, 0.0, 1.0]), "positive definite at column 2"),
         (-np.eye(4), "the posterior precision is not positive definite at column"),
     ):
-        with pytest.raises(NumericalError, match=words):
-            infer_precision(A, Q, y, "probit")
+        refuses(words, infer_precision, A, Q, y, "probit", error=NumericalError)
     walk, y = sparse.csr_array(D.T @ D), np.array([1.0, -1.0, 1.0, 1.0, -1.0])
     with pytest.raises(NumericalError, match="the precision Q is not positive definite"):
         infer_precision(np.eye(5), walk, y, "probit")
@@ -137,9 +136,6 @@ def test_the_contract_is_whole():
     assert repr(post).startswith("<PrecisionPosterior of 60 sites of 2 latent values")
     assert len(str(post).splitlines()) == 5
     assert post.summary()["latent"] == 2
-    with pytest.raises(InputError, match="go together"):
-        post.predict()
-    with pytest.raises(InputError, match="from 0 to 59, got 60 to 60"):
-        post.loo([60])
-    with pytest.raises(InputError, match="A has 2 columns, and Q 3"):
-        Pattern(LINE, np.eye(3))
+    refuses("go together", post.predict)
+    refuses("from 0 to 59, got 60 to 60", post.loo, [60])
+    refuses("A has 2 columns, and Q 3", Pattern, LINE, np.eye(3))

@@ -155,35 +155,6 @@ def test_what_goes_wrong_within_a_kernel(monkeypatch):
     assert factor().log_det == pytest.approx(exact, abs=1e-11)
 
 
-@pytest.mark.slow
-def test_two_large_groups(counted):
-    """As they come: in single precision where that is enough, and the same at rest."""
-    rng = np.random.default_rng(0)
-    n, sizes = 40_000, (2500, 1500)
-    codes = rng.integers(0, sizes, (n, 2))
-    at = np.arange(n)
-    parts = [sparse.csr_array(np.ones((n, 1)))]
-    parts += [sparse.csr_array((np.ones(n), (at, codes[:, k])), (n, sizes[k])) for k in (0, 1)]
-    rows = sparse.hstack(parts, format="csr")
-    x = rng.standard_normal(sum(sizes) + 1) * np.repeat([0.3, 1.0, 0.7], [1, *sizes])
-    y = np.where(rows @ x + rng.standard_normal(n) > 0.0, 1.0, -1.0)
-    Q = sparse.csr_array(sparse.diags_array(np.repeat([1e-4, 1.0, 2.0], [1, *sizes])))
-    posts, numbers = [], []
-    for dear, tol in ((np.inf, 1e-9), (iterate._DEAR, 1e-9), (iterate._DEAR, 1e-3)):
-        made = counted(dear)
-        posts.append(infer_precision(rows, Q, y, "probit", tol=tol, log_det=0.0))
-        numbers.append(len(made))
-    plain, tight, loose = posts
-    assert numbers[1] < 0.5 * numbers[0]
-    np.testing.assert_allclose(tight.mean, plain.mean, atol=1e-8)
-    np.testing.assert_allclose(tight.variance, plain.variance, rtol=1e-8)
-    assert tight.log_evidence == pytest.approx(plain.log_evidence, abs=1e-6)
-    np.testing.assert_allclose(loose.mean, plain.mean, atol=5e-3)
-    np.testing.assert_allclose(loose.variance, plain.variance, rtol=2e-3)
-    assert loose.log_evidence == pytest.approx(plain.log_evidence, abs=0.05)
-    assert numbers[2] <= 3
-
-
 def test_normal_noise_takes_one_factor(counted):
     """Least squares are the oracle, also for weighted rows and a start far from the sites."""
     made, Q, scale = counted(np.inf), precision(np.array([0.0, -0.4])), 0.6

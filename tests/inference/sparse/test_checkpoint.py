@@ -15,6 +15,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from qpruntime import InputError, Likelihood
 from qpruntime._atomic_file import write_whole
+from qpruntime.dataframes.lazy_rows import as_array, mapped, read, sample
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse import checkpoint
 from qpruntime.inference.sparse.checkpoint import (
@@ -23,7 +24,7 @@ from qpruntime.inference.sparse.checkpoint import (
     projector_words,
     write_arrays,
 )
-from qpruntime.inference.sparse.data import Held, Lazy, as_array, mapped, read, sample
+from qpruntime.inference.sparse.data import Held, Lazy
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.sparse.checkpoint import FitFile, FitState

@@ -9,14 +9,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteK
 from qpruntime import ConvergenceWarning, QPError, infer_sparse
 
 LIKELIHOODS = [
-    "probit",
-    "logistic",
-    "heaviside",
-    "poisson-exp",
-    "poisson",
-    "negative-binomial(dispersion=0.4)",
-    "student-t(nu=4, scale=0.3)",
-    "laplace(scale=0.5)",
+    *("probit", "logistic", "heaviside", "poisson-exp", "poisson"),
+    *("negative-binomial(dispersion=0.4)", "student-t(nu=4, scale=0.3)", "laplace(scale=0.5)"),
 ]
 
 

@@ -1,17 +1,12 @@
 """Rows that observe a multiple of f: equal scales, whoever holds them, and bad ones."""
 
-import pickle
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import InputError, infer_sparse
-from qpruntime.execution.executors import Divided, Executor
-from qpruntime.inference.sparse import data
 from tests.inference.sparse.test_infer import KERNEL, SCALED, S, X, Z
 
-RNG = np.random.default_rng(12)
 POISSON = {"likelihood": "poisson", "mean": 1.2}
 
 
@@ -43,41 +38,6 @@ def test_equal_scales_are_another_prior():
     )
     assert ones._solution.engine.rows.scale is None
     np.testing.assert_array_equal(ones.sites, none.sites)
-
-
-class Sent(Executor):
-    """Carries out calls with what would travel to another process."""
-
-    def each(self, calls, take):
-        for number, (function, item) in enumerate(calls):
-            assert isinstance(item, Divided)
-            away = pickle.loads(pickle.dumps((function, (item.make(item.number), item.remainder))))
-            take(number, away[0](away[1]))
-
-
-@pytest.mark.slow
-def test_whoever_computes_the_bits_are_the_same(tmp_path, monkeypatch):
-    zarr, dask_array = pytest.importorskip("zarr"), pytest.importorskip("dask.array")
-    monkeypatch.setattr(data, "CHUNK", 90)
-    n = 400
-    x, s = RNG.standard_normal((n, 2)), RNG.uniform(0.3, 3.0, n)
-    y = RNG.poisson((s * (1.5 + np.sin(x[:, 0]))) ** 2).astype(float)
-    stored = zarr.create_array(str(tmp_path / "x.zarr"), shape=x.shape, chunks=(70, 2), dtype="f8")
-    stored[:] = x
-    chunked = dask_array.from_array(x, chunks=(77, 2))
-    given = {"Z": x[:9], "likelihood": "poisson", "mean": 1.5, "power": 1.0}
-
-    def run(inputs, scale, **options):
-        return infer_sparse(inputs, y, RBF(), **given, scale=scale, **options)
-
-    plain = run(x, s, n_jobs=1)
-    monkeypatch.setattr("qpruntime.inference.sparse.infer.executor_of", lambda *_: Sent())
-    for inputs in (x, stored, chunked):
-        post = run(inputs, s)
-        np.testing.assert_array_equal(post.sites, plain.sites)
-        np.testing.assert_array_equal(post.loo(), plain.loo())
-        assert post.log_evidence == plain.log_evidence
-    assert len(pickle.dumps(plain)) < 8 * n
 
 
 def test_bad_scales():

@@ -3,12 +3,11 @@
 import pickle
 
 import numpy as np
-import pytest
 from scipy.linalg import solve_triangular
 
-from qpruntime import InputError, infer, infer_sparse
+from qpruntime import infer, infer_sparse
 from tests.inference.sparse.test_infer import KERNEL, Z
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 EXACT = {"method": "qp", "tol": 1e-12}
 
@@ -51,18 +50,6 @@ def test_it_is_dense_inference_from_the_posterior_there_was(likelihood, scale):
         assert abs(tied.log_evidence - new.log_evidence) < 0.2
 
 
-def test_parts_are_near_the_whole():
-    x, y = data(600)
-    whole = infer_sparse(x, y, KERNEL, Z)
-    parts = infer_sparse(x[:100], y[:100], KERNEL, Z)
-    for first in range(100, 600, 100):
-        parts = parts.extend(x[first : first + 100], y[first : first + 100])
-    # Measured 0.03; earlier sites are not settled again.
-    assert abs(parts.log_evidence - whole.log_evidence) < 0.2
-    (one, width), (two, _) = whole.predict(Z), parts.predict(Z)
-    assert (np.abs(one - two) < 0.5 * np.sqrt(width)).all()
-
-
 def test_odd_parts():
     """One row; equal rows of one class; rows far away; in either way of sites."""
     x, y = data()
@@ -91,9 +78,7 @@ def test_bad_rows_leave_the_posterior_as_it_was():
         ({"mean": [0.0]}, "mean must be"),
         ({"sites": "shared"}, "sites must be"),
     ):
-        with pytest.raises(InputError, match=words):
-            post.extend(**{"X": x, "y": y, **change})
+        refuses(words, post.extend, **{"X": x, "y": y, **change})
     np.testing.assert_array_equal(post.predict(x), before[0])
     differing = infer_sparse(x, y, KERNEL, Z, mean=x[:, 0])
-    with pytest.raises(InputError, match="prior mean differs"):
-        differing.extend(x, y)
+    refuses("prior mean differs", differing.extend, x, y)

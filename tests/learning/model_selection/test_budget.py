@@ -80,16 +80,6 @@ def test_a_fit_with_inducing_points_tells_its_stages(few_dense, capsys):
         assert f"stage {2 if 'inducing' in stage.candidate else 1} of 3, " in line
 
 
-def test_processes_and_the_dense_engine_are_named(capsys):
-    labels = np.where(MOONS[:, 0] > 1.0, 2, SIDES)
-    GPClassifier(inducing="judged", random_state=0, verbose=1).fit(MOONS, labels)
-    phases = [m for m in map(PHASES.match, capsys.readouterr().err.splitlines()) if m]
-    assert [m.groups() for m in phases] == [
-        ("1", "2", None, None),
-        *(("2", "2", number, "3") for number in "123"),
-    ]
-
-
 @pytest.fixture
 def speed(monkeypatch):
     """A machine that takes a second for a Cholesky factorisation of a thousand rows."""

@@ -199,10 +199,10 @@ def test_tiny_losses_of_all_rows_are_no_reason_to_begin_again(loss_of_a_row, aga
         subsets=SimpleNamespace(has_holdout=True, order=np.arange(900), holdout=slice(500, 900)),
         budget=Budget(None, 900),
     )
-    search = SimpleNamespace(densities=lambda _, rows: np.full(rows.size, -0.7))
+    data = SimpleNamespace(groups=None, weights=None)
     candidate = SimpleNamespace(holdout_densities=-0.7 + loss_of_a_row + noise)
-    posterior = SimpleNamespace(Z=np.zeros((30, 2)))
-    assert select._loses_to_holdout(search, posterior, context, [candidate]) == again
+    posterior = SimpleNamespace(Z=np.zeros((30, 2)), loo=lambda rows: np.full(rows.size, -0.7))
+    assert select._loses_to_holdout(data, posterior, context, [candidate]) == again
 
 
 @pytest.mark.slow

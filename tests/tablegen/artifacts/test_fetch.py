@@ -20,7 +20,7 @@ from qpruntime.projection.open import shipped_path
 from tablegen.artifacts import registry, transfer
 from tablegen.artifacts.transfer import TransferLimits
 from tablegen.console.cli import main
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.unruly_server import serving
 
 SHIPPED = shipped_path("probit")
@@ -112,12 +112,8 @@ def on_a_server(shelf, **more):
 @every_case(
     "manners",
     [
-        [],
-        ["plain", "cut"],
-        ["cut", "cut", "cut", "cut"],
-        ["plain", "503", "cut"],
-        ["plain", "cut", "no ranges"],
-        ["plain", "no length"],
+        *([], ["plain", "cut"], ["cut", "cut", "cut", "cut"], ["plain", "503", "cut"]),
+        *(["plain", "cut", "no ranges"], ["plain", "no length"]),
     ],
 )
 def test_cut_connections_are_resumed(manners, shelf, tmp_path):
@@ -176,8 +172,7 @@ def test_a_size_beyond_what_is_expected_is_refused_before_a_byte_is_kept(
             tablegen.fetch(url)
         server.manners = ["plain", "enormous"]
         words = f"says it has {10**15} bytes, {len(BYTES)} were announced"
-        with pytest.raises(TableError, match=words):
-            tablegen.fetch("probit-compact", source=f"{server.url}/t")
+        refuses(words, tablegen.fetch, "probit-compact", error=TableError, source=f"{server.url}/t")
         monkeypatch.setattr(
             transfer.shutil, "disk_usage", lambda _: SimpleNamespace(free=len(BYTES) - 1)
         )
@@ -233,8 +228,7 @@ def test_one_process_at_a_time_and_what_a_killed_one_has_left(shelf, installed):
         (installed / f"probit-compact.h5.{mark}.whole").write_bytes(b"of before")
         with (installed / f".probit-compact.h5.{mark}.part.lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            with pytest.raises(TableError, match="another process is fetching"):
-                tablegen.fetch(url)
+            refuses("another process is fetching", tablegen.fetch, url, error=TableError)
         assert tablegen.fetch(url)[0].read_bytes() == BYTES
     assert left(installed) == ["probit-compact.h5"]
 
@@ -339,12 +333,10 @@ def test_what_is_missing_is_named(shelf, installed, capsys, tmp_path):
         tablegen.fetch("probit-compact")
     with pytest.raises(TableError, match=r"no table 'probti-compact'.*probit-compact"):
         tablegen.fetch("probti-compact", source=shelf)
-    with pytest.raises(InputError, match="64 hexadecimal digits"):
-        tablegen.fetch("probit-compact", source=shelf, sha256="abc")
+    refuses("64 hexadecimal digits", tablegen.fetch, "probit-compact", source=shelf, sha256="abc")
     with pytest.raises(TableError, match="cannot be read: No such file"):
         tablegen.fetch("probit-compact", source=tmp_path / "nowhere")
-    with pytest.raises(InputError, match="does not end in the name of a table"):
-        tablegen.fetch("http://127.0.0.1:1/")
+    refuses("does not end in the name of a table", tablegen.fetch, "http://127.0.0.1:1/")
     installed.mkdir()
     (installed / "probit-compact.h5").write_bytes(shipped_path("heaviside").read_bytes())
     with pytest.raises(TableError, match="replace it with --force"):
@@ -357,8 +349,7 @@ def test_what_is_missing_is_named(shelf, installed, capsys, tmp_path):
 
 def test_what_cannot_be_published(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="is no directory"):
-        tablegen.publish(tmp_path / "file", ["probit"])
+    refuses("is no directory", tablegen.publish, tmp_path / "file", ["probit"])
     with pytest.raises(TableError, match="no table"):
         tablegen.publish(tmp_path / "there", [tmp_path / "none.h5"])
     assert not (tmp_path / "there").exists()

@@ -9,7 +9,7 @@ import pytest
 
 from qpruntime import InputError, TableError, open_table, project
 from tablegen.c_export.header import KNOWN, export_c
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 CC, CXX = shutil.which("cc"), shutil.which("c++")
 needs_cc = pytest.mark.skipif(CC is None, reason="there is no C compiler cc here")
@@ -134,8 +134,7 @@ def test_refusals(tmp_path, monkeypatch):
     assert path == tmp_path / "qp_heaviside.h"
     assert metadata.kind == "compact"
     before = path.read_bytes()
-    with pytest.raises(TableError, match="exists; replace it with --force"):
-        export_c("heaviside-compact")
+    refuses("exists; replace it with --force", export_c, "heaviside-compact", error=TableError)
     export_c("heaviside-compact", force=True)
     assert path.read_bytes() == before
     with pytest.raises(InputError, match="C is written of compact tables of heaviside, poisson"):

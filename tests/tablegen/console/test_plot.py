@@ -8,7 +8,7 @@ from qpruntime import InputError, TableError
 from tablegen import builder
 from tablegen.console import plot as picture
 from tablegen.console.plot import plot
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +41,7 @@ def test_a_grid_and_its_outcomes(grid, tmp_path):
     assert document["outcome"] == 2.0
     assert document["largest_error"] > 1e-4  # bilinear on a coarse grid
     assert plot(grid, tmp_path / "a.png", outcome=3)["outcome"] == 3.0
-    with pytest.raises(InputError, match="the table holds y = 2 to 3, got 4"):
-        plot(grid, tmp_path / "a.png", outcome=4)
+    refuses("the table holds y = 2 to 3, got 4", plot, grid, tmp_path / "a.png", outcome=4)
 
 
 @every_case(
@@ -59,8 +58,7 @@ def test_a_grid_and_its_outcomes(grid, tmp_path):
 def test_refuses(tmp_path, monkeypatch, table, options, error, words):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("QP_TABLES", str(tmp_path))
-    with pytest.raises(error, match=words):
-        plot(table, **({"output": "a.png"} | options))
+    refuses(words, plot, table, error=error, **{"output": "a.png"} | options)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from qpruntime import InputError, Likelihood, TableError, likelihoods, open_table
+from qpruntime import Likelihood, TableError, likelihoods, open_table
 from tablegen import build, user_code
 from tablegen.console import plot as drawn
 from tablegen.console.plot import plot
 from tablegen.files import target
 from tests.tools.build_processes import names
+from tests.tools.cases import refuses
 from tests.tools.commands import SMALL
 
 
@@ -50,8 +51,7 @@ def test_special_files_are_refused_and_stay(command, make, word, link, tmp_path,
         result = command(*arguments)
         assert result.code == 1
         assert f"is a {word}, not a regular file; choose another --output" in result.err
-    with pytest.raises(TableError, match="is no regular file"):
-        open_table(given)
+    refuses("is no regular file", open_table, given, error=TableError)
     assert names(tmp_path) == there
     after = os.lstat(special)
     assert (stat.S_IFMT(after.st_mode), after.st_ino) == (
@@ -76,8 +76,7 @@ def test_what_became_special_while_the_file_was_made_is_not_replaced(tmp_path):
             partial.write_bytes(b"new")
             os.mkfifo(path)
 
-    with pytest.raises(TableError, match="is a FIFO"):
-        write()
+    refuses("is a FIFO", write, error=TableError)
     assert names(tmp_path) == ["t.svg"]
 
 
@@ -110,8 +109,7 @@ def test_plot_follows_links_and_replaces_in_one_step(tmp_path, monkeypatch):
     monkeypatch.setattr(drawn, "_HIGH", 31)
     real, link = tmp_path / "real.svg", tmp_path / "link.svg"
     link.symlink_to(real)
-    with pytest.raises(TableError, match="is a link to"):
-        plot("heaviside-compact", link)
+    refuses("is a link to", plot, "heaviside-compact", link, error=TableError)
     real.write_text("old")
     plot("heaviside-compact", link)
     assert link.is_symlink()
@@ -124,8 +122,7 @@ def test_plot_follows_links_and_replaces_in_one_step(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Figure, "savefig", full)
-    with pytest.raises(TableError, match="No space left"):
-        plot("heaviside-compact", link)
+    refuses("No space left", plot, "heaviside-compact", link, error=TableError)
     assert real.read_bytes() == picture
     assert names(tmp_path) == ["link.svg", "real.svg"]
 
@@ -186,8 +183,7 @@ def test_only_likelihoods_and_functions_that_say_so_are_taken(tmp_path, monkeypa
         "called": "is a list, not a qpruntime Likelihood; name one, or a function annotated",
     }
     for name, words in remedies.items():
-        with pytest.raises(InputError, match=words):
-            user_code.load(f"called_code:{name}")
+        refuses(words, user_code.load, f"called_code:{name}")
     # What the message says works.
     called_code = sys.modules["called_code"]
     monkeypatch.setattr(called_code, "made_of_it", called_code.noise, raising=False)
@@ -195,10 +191,8 @@ def test_only_likelihoods_and_functions_that_say_so_are_taken(tmp_path, monkeypa
     assert user_code.load("called_code:made_of_it") is user_code.load("called_code:plain")
     assert called_code.called == ["plain"]
     called_code.called.clear()
-    with pytest.raises(InputError, match="returned a int"):
-        user_code.load("called_code:liar")
-    with pytest.raises(InputError, match="failed: SystemExit"):
-        user_code.load("called_code:fails")
+    refuses("returned a int", user_code.load, "called_code:liar")
+    refuses("failed: SystemExit", user_code.load, "called_code:fails")
     assert called_code.called == []
 
 

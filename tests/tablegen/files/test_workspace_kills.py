@@ -122,23 +122,6 @@ def test_killed_at_fifty_random_moments(host, timed, old, tmp_path):
     assert min(moments.count("chunks"), moments.count("file")) >= 3, moments
 
 
-@pytest.mark.slow
-def test_killed_again_and_again(host, timed, tmp_path):
-    """The same build, killed until it gets through."""
-    path, draw = tmp_path / "t.h5", random.Random(3)
-    for _ in range(100):
-        process = host.start(path)
-        time.sleep(draw.uniform(0.1, 0.7) * timed[1])
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
-        if host.end().code == 0 or path.exists():
-            break
-    if (tmp_path / ".t.h5.build").exists():
-        assert host.build(path).code == 0
-    assert path.read_bytes() == timed[0]
-    assert names(tmp_path) == ["t.h5"]
-
-
 @pytest.mark.parametrize("turn", quick([(k,) for k in range(20)], {0}))
 def test_interrupted(host, timed, tmp_path, turn):
     path = tmp_path / "t.h5"

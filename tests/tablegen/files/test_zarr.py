@@ -119,12 +119,8 @@ def test_a_missing_package_is_named_with_its_extra(command, tables, monkeypatch,
 
 # Killed: in the middle of the files, and around the renames.
 STAGES = [
-    ("zarr", "before", 1),
-    ("zarr", "after", 5),
-    ("swap", "before", 1),
-    ("swap", "after", 1),
-    ("swap", "after", 2),
-    ("remove", "before", 1),
+    *(("zarr", "before", 1), ("zarr", "after", 5), ("swap", "before", 1), ("swap", "after", 1)),
+    *(("swap", "after", 2), ("remove", "before", 1)),
 ]
 #: What the default run has of them.
 QUICK = [

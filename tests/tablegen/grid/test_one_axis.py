@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from qpruntime import InputError, infer, open_table, project
+from qpruntime import infer, open_table, project
 from tablegen import builder
 from tablegen.grid import chebyshev as compute
 from tablegen.grid.plan import make_plan
 from tablegen.verify import verify
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 FINE = {"mu_step": 0.02, "log10_sigma_step": 0.01}
 SMALL = {"mu_step": 0.5, "log10_sigma_step": 0.1}
@@ -97,8 +97,7 @@ def test_dense_tables_verify_and_serve_inference(counts):
     ],
 )
 def test_counts_that_make_no_sense(likelihood, counts, message):
-    with pytest.raises(InputError, match=message):
-        make_plan(likelihood, counts=counts)
+    refuses(message, make_plan, likelihood, counts=counts)
 
 
 def test_the_whole_range_of_counts_is_planned_in_bounded_pieces():

@@ -17,7 +17,7 @@ from tablegen.surfaces import node_counts as resolution
 from tablegen.surfaces import samples as sampler
 from tablegen.surfaces.domain import domain
 from tablegen.verify import verify
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.surface_models import gumbel, marked, ordinal
 
 
@@ -75,8 +75,7 @@ def test_the_same_bytes_again(tmp_path, alone):
     build(ordinal(), twice, workers=3, **SMALL)
     assert alone[0] == twice.read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["b.h5"]
-    with pytest.raises(TableError, match="exists; replace it with --force"):
-        build(ordinal(), twice, **SMALL)
+    refuses("exists; replace it with --force", build, ordinal(), twice, error=TableError, **SMALL)
 
 
 def test_threads_share_a_likelihood_with_landmarks(tmp_path):
@@ -194,14 +193,12 @@ def test_no_tolerance_is_offered_that_is_none(worst):
     ],
 )
 def test_options_that_make_no_sense(tmp_path, likelihood, options, message):
-    with pytest.raises(InputError, match=message):
-        build(likelihood, tmp_path / "x.h5", preset="surfaces", **options)
+    refuses(message, build, likelihood, tmp_path / "x.h5", preset="surfaces", **options)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_presets_of_ones_own(tmp_path):
-    with pytest.raises(InputError, match="has preset surfaces, not grid"):
-        build(ordinal(), tmp_path / "x.h5", preset="grid")
+    refuses("has preset surfaces, not grid", build, ordinal(), tmp_path / "x.h5", preset="grid")
     with pytest.raises(InputError, match="a grid has no such options: outcomes"):
         build("probit", tmp_path / "x.h5", outcomes=[1])
     assert request.default_preset("probit", None) == "grid"

@@ -1,0 +1,124 @@
+"""Boosted trees as arrays, which files without code can hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+
+from qpruntime._restorable import restorable_call
+from qpruntime._sealed_file import DamagedFile
+from qpruntime._typing import Array, IntArray
+from qpruntime.estimators.boosted_trees_kernels import add_trees
+
+__all__ = ["BoostedTrees"]
+
+
+@restorable_call("boosted-trees/1")
+@dataclass(frozen=True, eq=False)
+class BoostedTrees:
+    """Fitted histogram boosting of scikit-learn: the same predictions, from arrays alone.
+
+    Attributes
+    ----------
+    base : ndarray, shape (K,)
+        Scores without trees.
+    roots : ndarray of int
+        First node of each tree; the trees of the K scores take turns.
+    children : ndarray of int, shape (nodes, 2)
+        Nodes after a node. Those of a leaf are the leaf.
+    feature : ndarray of int
+    threshold : ndarray
+        Rows with a feature up to this go left.
+    missing_left : ndarray of bool
+        Whether rows without the feature go left.
+    value : ndarray
+        What a leaf adds to the score.
+    link : {"identity", "log", "classes"}
+        Map of predictions to scores.
+    n_features_in_ : int
+    classes_ : ndarray or None
+        Labels of the classes, if there are any.
+    """
+
+    base: Array
+    roots: IntArray
+    children: IntArray
+    feature: IntArray
+    threshold: Array
+    missing_left: NDArray[np.bool_]
+    value: Array
+    link: str
+    n_features_in_: int
+    classes_: NDArray[Any] | None = None
+
+    @classmethod
+    def of(cls, model: Any) -> BoostedTrees:
+        """Return the trees of a fitted `HistGradientBoostingClassifier` or regressor of numbers.
+
+        Regressors have the loss "poisson" or "absolute_error", and no feature is categorical.
+        """
+        trees = [tree.nodes for step in model._predictors for tree in step]
+        sizes = [len(nodes) for nodes in trees]
+        roots = np.cumsum([0, *sizes[:-1]])[: len(trees)]
+        nodes = np.concatenate(trees)
+        assert not nodes["is_categorical"].any()
+        own, first = np.arange(len(nodes)), np.repeat(roots, sizes)
+        is_leaf = nodes["is_leaf"].astype(bool)
+        children = [np.where(is_leaf, own, first + nodes[side]) for side in ("left", "right")]
+        classes = getattr(model, "classes_", None)
+        loss = "classes" if classes is not None else model.loss
+        return cls(
+            np.ravel(model._baseline_prediction).astype(float),
+            roots.astype(np.intp),
+            np.column_stack(children).astype(np.intp),
+            nodes["feature_idx"].astype(np.intp),
+            nodes["num_threshold"].astype(float),
+            nodes["missing_go_to_left"].astype(bool),
+            nodes["value"].astype(float),
+            {"classes": "classes", "poisson": "log", "absolute_error": "identity"}[loss],
+            model.n_features_in_,
+            classes,
+        )
+
+    def predict(self, X: Array) -> Array:
+        """Return rates or numbers, shape (T,)."""
+        scores = self._scores(X)[:, 0]
+        return np.exp(scores) if self.link == "log" else scores
+
+    def predict_proba(self, X: Array) -> Array:
+        """Return the probabilities of the classes, shape (T, C)."""
+        scores = self._scores(X)
+        if self.base.size > 1:
+            return np.asarray(softmax(scores, axis=1))
+        shares = expit(scores[:, 0])
+        return np.column_stack([1.0 - shares, shares])
+
+    def _scores(self, X: Array) -> Array:
+        sums = np.tile(self.base, (len(X), 1))
+        arrays = self.roots, self.children, self.feature, self.threshold
+        add_trees(np.ascontiguousarray(X), *arrays, self.missing_left, self.value, sums)
+        return sums
+
+    def __post_init__(self) -> None:
+        """Refuse arrays whose trees a kernel would walk without end or out of bounds."""
+        nodes = self.feature, self.threshold, self.missing_left, self.value
+        arrays = self.base, self.roots, self.children, *nodes
+        own = np.arange(self.value.size)
+        if (
+            "".join(array.dtype.kind for array in arrays) != "fiiifbf"
+            or {array.shape for array in nodes} != {own.shape}
+            or self.children.shape != (own.size, 2)
+            or not ((self.roots >= 0) & (self.roots < own.size)).all()
+            or not ((self.feature >= 0) & (self.feature < self.n_features_in_)).all()
+            or not (self.children < own.size).all()
+            or not (self.children[self.children[:, 0] > own, 1] >= 0).all()
+        ):
+            raise DamagedFile("trees that no fit has made")
+
+    def __reduce__(self) -> tuple[type[BoostedTrees], tuple[Any, ...]]:
+        """Make a copy by a call, which checks what a file holds."""
+        return BoostedTrees, tuple(vars(self).values())

@@ -1,0 +1,90 @@
+"""Boosted trees as arrays, against scikit-learn's own predictions."""
+
+import copy
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+import qpruntime
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
+from qpruntime._sealed_file import DamagedFile
+from qpruntime.estimators.boosted_trees import BoostedTrees
+from tests.estimators.test_prior_mean_selection import FEW, thresholds
+from tests.tools.cases import every_case
+
+
+def rows(n=600):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 4))
+    f = X[:, 0] * X[:, 1]
+    X[rng.random(X.shape) < 0.1] = np.nan
+    return X, f, rng
+
+
+def models():
+    X, f, rng = rows()
+    classes, regressor = HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    return (
+        (classes(max_iter=30), X, f > 0.0),
+        (classes(max_iter=30), X, np.digitize(f, [-0.5, 0.5])),
+        (classes(max_iter=3, max_leaf_nodes=200, min_samples_leaf=1), X, f > 0.0),
+        (regressor(loss="poisson", max_iter=30), X, rng.poisson(np.exp(0.3 * f))),
+        (regressor(loss="absolute_error", max_iter=30), X, 1e6 + f),
+        (classes(max_iter=30, min_samples_leaf=600), X, f > 0.0),  # leaves alone
+    )
+
+
+def test_predictions_have_the_bits_of_scikit_learn():
+    for model, X, y in models():
+        trees = BoostedTrees.of(model.fit(X, y))
+        new = np.concatenate([X, np.full((1, 4), np.inf), np.full((1, 4), np.nan)])[::-1]
+        for each in (trees, copy.deepcopy(trees), pickle.loads(pickle.dumps(trees))):
+            if trees.classes_ is None:
+                np.testing.assert_array_equal(each.predict(new), model.predict(new))
+            else:
+                np.testing.assert_array_equal(each.predict_proba(new), model.predict_proba(new))
+
+
+def test_arrays_that_would_be_walked_without_end_are_refused():
+    model, X, y = models()[0]
+    trees = BoostedTrees.of(model.fit(X, y))
+    assert trees.value.size > 100
+    ends = {
+        "roots": trees.roots + trees.value.size,
+        "children": trees.children + trees.value.size,
+        "feature": trees.feature + 4,
+        "threshold": trees.threshold[1:],
+        "value": trees.value.astype(int),
+    }
+    back = trees.children.copy()
+    back[0, 1] = -1
+    for name, array in [*ends.items(), ("children", back)]:
+        with pytest.raises(DamagedFile, match="no fit has made"):
+            replace(trees, **{name: array})
+    # A node that leads back ends the walk, as a leaf does.
+    loop = trees.children.copy()
+    loop[3] = [0, 1]
+    assert np.isfinite(replace(trees, children=loop).predict_proba(X)).all()
+
+
+@pytest.mark.filterwarnings("ignore:the evidence was not maximised")
+@every_case(
+    "model, observed",
+    [
+        (GPClassifier, lambda f, rng: np.digitize(f, [-1.0, 1.0])),
+        (GPRobustRegressor, lambda f, rng: 10.0 * f + rng.standard_normal(f.size)),
+        (GPPoissonRegressor, lambda f, rng: rng.poisson(np.exp(0.6 * f + 1.0))),
+    ],
+)
+def test_models_with_boosting_are_saved(model, observed, tmp_path):
+    X, f, rng = thresholds(400)
+    model = model(**FEW).fit(X, observed(f, rng))
+    assert isinstance(model.prior_mean_.estimators[0], BoostedTrees)
+    model.save(tmp_path / "model")
+    again = qpruntime.load(tmp_path / "model")
+    predict = "predict_proba" if isinstance(model, GPClassifier) else "predict"
+    np.testing.assert_array_equal(getattr(again, predict)(X), getattr(model, predict)(X))
+    np.testing.assert_array_equal(again.prior_mean_.spread(X), model.prior_mean_.spread(X))
