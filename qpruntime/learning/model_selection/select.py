@@ -237,13 +237,9 @@ def _trials(
     for shape in _SHAPES_TRIED:
         if shape.ranks not in views:
             weights = processes[0].weights
-            views[shape.ranks] = InputView.fitted(
-                inputs, weights, context.rng, shape.ranks, deviations=context.settings.linear
-            )
+            views[shape.ranks] = InputView.fitted(inputs, weights, context.rng, shape.ranks)
         view = views[shape.ranks]
-        starts[shape] = default_start(
-            view.units, latent_scale, nu=shape.nu, linear=context.settings.linear
-        )
+        starts[shape] = default_start(view.units, latent_scale, nu=shape.nu)
         scaled = view.points(stage_inputs)
         trials[shape] = [
             Trial(
