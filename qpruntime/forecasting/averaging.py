@@ -11,6 +11,7 @@ from scipy.special import softmax
 
 from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning
+from qpruntime.forecasting.timetable import Timetable, timetable_of
 from qpruntime.forecasting.trial import (
     MANY,
     ChosenStructure,
@@ -20,7 +21,7 @@ from qpruntime.forecasting.trial import (
     preferred,
 )
 
-__all__ = ["WeightedStructures", "averaged"]
+__all__ = ["WeightedStructures", "alone", "averaged"]
 
 #: Trends that are averaged.
 _TRENDS = ("level", "line", "slope", "damped")
@@ -29,10 +30,14 @@ _CLOSE = 4.0
 
 
 class WeightedStructures(NamedTuple):
-    """Structures with their fits, the heaviest first, and weights that sum to 1."""
+    """Structures with their fits, the heaviest first, and weights that sum to 1.
+
+    A timetable says that the counts have repeated exactly.
+    """
 
     members: tuple[ChosenStructure, ...]
     weights: Array
+    timetable: Timetable | None
 
 
 def averaged(
@@ -50,7 +55,7 @@ def averaged(
     known : ObservedSeries
     """
     if options.trend != "average" or best.structure.empty or known.y.size >= MANY:
-        return WeightedStructures((best,), np.ones(1))
+        return alone(best, known)
     members = [best]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -65,4 +70,10 @@ def averaged(
                 members.append(fitted(fit.structure, known, options.integrate))
     weights = softmax([preferred(fit, known) for fit in members])
     order = np.argsort(-weights, kind="stable")
-    return WeightedStructures(tuple(members[k] for k in order), weights[order])
+    timetable = timetable_of(best.structure, known)
+    return WeightedStructures(tuple(members[k] for k in order), weights[order], timetable)
+
+
+def alone(best: ChosenStructure, known: ObservedSeries) -> WeightedStructures:
+    """Return a single structure, with all the weight."""
+    return WeightedStructures((best,), np.ones(1), timetable_of(best.structure, known))

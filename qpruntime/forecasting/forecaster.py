@@ -103,6 +103,8 @@ class GPForecaster(Savable, BaseEstimator):
         Structures and models that forecasts mix, largest weight first.
     weights_ : ndarray
         Their weights, which sum to 1.
+    timetable_ : Timetable or None
+        Counts that have repeated exactly, which forecasts mix with those of the model.
     regressors_ : tuple or None
         Columns of X.
     clock_ : Clock
@@ -217,7 +219,7 @@ class GPForecaster(Savable, BaseEstimator):
 
     def _taken(self, chosen: WeightedStructures) -> Self:
         """Store the chosen structures and their fitted models."""
-        self.members_, self.weights_ = chosen
+        self.members_, self.weights_, self.timetable_ = chosen
         best = self.members_[0]
         self.structure_, self.model_ = best.structure, best.model
         self.seasons_, self.trend_ = best.structure.seasons, best.structure.trend
@@ -265,7 +267,10 @@ class GPForecaster(Savable, BaseEstimator):
         for member in self.members_:
             data = member.structure.columns(steps, X, exposure)
             parts.append(ahead_of(member.model, data, member.structure.scale))
-        return Ahead.mixed(parts, self.weights_)
+        ahead = Ahead.mixed(parts, self.weights_)
+        if self.timetable_ is None:
+            return ahead
+        return self.timetable_.mixed(ahead, self.structure_.wall_steps(steps))
 
     def index_ahead(self, horizon: int) -> Times:
         """Return the times of the `horizon` steps after the fit, shape (horizon,).

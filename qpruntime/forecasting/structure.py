@@ -112,7 +112,7 @@ class Structure:
             If regressors or exposures are not those of these steps.
         """
         data: DataRows = {NOISE: steps, TREND: steps, LINE: steps}
-        wall = steps if self.clock is None else self.clock.wall_steps(steps)
+        wall = self.wall_steps(steps)
         for period in self.seasons:
             knots = phases(period)
             phase = np.floor(np.mod(wall, period) * (knots / period) + 1e-9)
@@ -136,6 +136,10 @@ class Structure:
                 raise InputError(f"a regressor must not be called {name!r}: rename it")
             data[name] = _regressor(frame, name)
         return data
+
+    def wall_steps(self, steps: Array) -> Array:
+        """Return steps as clocks on the wall show them, which seasons follow."""
+        return steps if self.clock is None else self.clock.wall_steps(steps)
 
     @property
     def _offset(self) -> bool:
