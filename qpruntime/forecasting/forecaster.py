@@ -229,10 +229,13 @@ class GPForecaster(Savable, BaseEstimator):
 
     @property
     def trends_(self) -> dict[str, float]:
-        """Trends and their weights, largest weight first."""
+        """Trends and their weights, with and without noise; that of `trend_` first."""
         check_is_fitted(self, "members_")
-        names = [member.structure.trend for member in self.members_]
-        return dict(zip(names, self.weights_.tolist(), strict=True))
+        weights: dict[str, float] = {}
+        for member, weight in zip(self.members_, self.weights_.tolist(), strict=True):
+            trend = member.structure.trend
+            weights[trend] = weights.get(trend, 0.0) + weight
+        return weights
 
     @property
     def outliers_(self) -> list[Any]:
