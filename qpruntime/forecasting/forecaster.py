@@ -57,8 +57,9 @@ class GPForecaster(Savable, BaseEstimator):
     trend : {"auto", "average", "level", "line", "slope", "damped", "none"}
         "level" drifts, "line" drifts around a straight line, "slope" has a drifting slope, and
         "damped" has a drifting level and a slope that reverts to zero. By default the evidence
-        decides. "average" mixes the trends whose log evidences are within 4 of the best, weighted
-        by evidence.
+        decides; below 40 observations without seasons it averages. "average" mixes trends, with and
+        without noise, whose log weights are within 4 of the best. Weights are evidences, and their
+        square roots below 40 observations.
     noise : "auto" or bool
         Autoregressive noise; by default if residuals are autocorrelated.
     family : str or Likelihood
@@ -87,7 +88,7 @@ class GPForecaster(Savable, BaseEstimator):
     trend_ : str
         The trend of the largest weight.
     trends_ : dict of str to float
-        Trends and their weights; more than one with ``trend="average"``.
+        Trends and their weights; more than one if trends are averaged.
     noise_ : bool
     cycle_ : bool
     drift_ : tuple of float
