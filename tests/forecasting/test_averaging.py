@@ -85,7 +85,7 @@ def test_noise_is_averaged_too_and_the_heaviest_is_integrated():
         for member in model.members_
     ]
     np.testing.assert_allclose(np.log(model.weights_), worth - logsumexp(worth), rtol=1e-9)
-    sums = {name: 0.0 for name in model.trends_}
+    sums = dict.fromkeys(model.trends_, 0.0)
     for structure, weight in zip(structures, model.weights_, strict=True):
         sums[structure.trend] += weight
     assert model.trends_ == pytest.approx(sums, rel=1e-12)
