@@ -57,8 +57,9 @@ class GPForecaster(Savable, BaseEstimator):
     trend : {"auto", "average", "level", "line", "slope", "damped", "none"}
         "level" drifts, "line" drifts around a straight line, "slope" has a drifting slope, and
         "damped" has a drifting level and a slope that reverts to zero. By default the evidence
-        decides. "average" mixes the trends whose log evidences are within 4 of the best, weighted
-        by evidence.
+        decides; below 40 observations without seasons it averages. "average" mixes trends, with and
+        without noise, whose log weights are within 4 of the best. Weights are evidences, and their
+        square roots below 40 observations.
     noise : "auto" or bool
         Autoregressive noise; by default if residuals are autocorrelated.
     family : str or Likelihood
@@ -87,7 +88,7 @@ class GPForecaster(Savable, BaseEstimator):
     trend_ : str
         The trend of the largest weight.
     trends_ : dict of str to float
-        Trends and their weights; more than one with ``trend="average"``.
+        Trends and their weights; more than one if trends are averaged.
     noise_ : bool
     cycle_ : bool
     drift_ : tuple of float
@@ -103,6 +104,8 @@ class GPForecaster(Savable, BaseEstimator):
         Structures and models that forecasts mix, largest weight first.
     weights_ : ndarray
         Their weights, which sum to 1.
+    timetable_ : Timetable or None
+        Counts that have repeated exactly, which forecasts mix with those of the model.
     regressors_ : tuple or None
         Columns of X.
     clock_ : Clock
@@ -217,7 +220,7 @@ class GPForecaster(Savable, BaseEstimator):
 
     def _taken(self, chosen: WeightedStructures) -> Self:
         """Store the chosen structures and their fitted models."""
-        self.members_, self.weights_ = chosen
+        self.members_, self.weights_, self.timetable_ = chosen
         best = self.members_[0]
         self.structure_, self.model_ = best.structure, best.model
         self.seasons_, self.trend_ = best.structure.seasons, best.structure.trend
@@ -227,10 +230,13 @@ class GPForecaster(Savable, BaseEstimator):
 
     @property
     def trends_(self) -> dict[str, float]:
-        """Trends and their weights, largest weight first."""
+        """Trends and their weights, with and without noise; that of `trend_` first."""
         check_is_fitted(self, "members_")
-        names = [member.structure.trend for member in self.members_]
-        return dict(zip(names, self.weights_.tolist(), strict=True))
+        weights: dict[str, float] = {}
+        for member, weight in zip(self.members_, self.weights_.tolist(), strict=True):
+            trend = member.structure.trend
+            weights[trend] = weights.get(trend, 0.0) + weight
+        return weights
 
     @property
     def outliers_(self) -> list[Any]:
@@ -265,7 +271,10 @@ class GPForecaster(Savable, BaseEstimator):
         for member in self.members_:
             data = member.structure.columns(steps, X, exposure)
             parts.append(ahead_of(member.model, data, member.structure.scale))
-        return Ahead.mixed(parts, self.weights_)
+        ahead = Ahead.mixed(parts, self.weights_)
+        if self.timetable_ is None:
+            return ahead
+        return self.timetable_.mixed(ahead, self.structure_.wall_steps(steps))
 
     def index_ahead(self, horizon: int) -> Times:
         """Return the times of the `horizon` steps after the fit, shape (horizon,).

@@ -16,7 +16,7 @@ from qpruntime._typing import Array
 from qpruntime.effects.objective import EffectsObjective
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, QPError
 from qpruntime.execution.blas_threads import one_blas_thread
-from qpruntime.forecasting.averaging import WeightedStructures
+from qpruntime.forecasting.averaging import alone
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.families import COUNTS, ROUNDED, scale_of
 from qpruntime.forecasting.forecaster import GPForecaster
@@ -94,7 +94,7 @@ def _fitted(
     chosen = fitted(like(structure, known), known, forecaster.integrate)
     # The parameters learnt from the other series stay with the panel.
     chosen = replace(chosen, structure=replace(chosen.structure, learnt=None))
-    return forecaster._taken(WeightedStructures((chosen,), np.ones(1)))
+    return forecaster._taken(alone(chosen, known))
 
 
 # --- Structure and hyper-parameters shared by all series -----------------------------------------

@@ -25,6 +25,7 @@ from qpruntime.likelihoods import Likelihood
 
 __all__ = [
     "NOISE",
+    "SHORT",
     "TREND",
     "Learnt",
     "PooledTerm",
@@ -39,7 +40,7 @@ _SPACING, _KNOTS = 4, 100
 _PHASES = 200
 #: Below so many observations, or so many events, deviations are hardly known: their prior,
 #: (limit, probability), keeps expected counts finite, which are means of e^f.
-_SHORT, _SHORT_PRIOR = 40, (1.0, 0.01)
+SHORT, _SHORT_PRIOR = 40, (1.0, 0.01)
 # Prior standard deviation of what a regressor adds to a log rate where it is farthest from its
 # mean: of labels and of columns of two values, and of other numbers. In units of the spread a
 # column that is rarely 1 would have a prior so wide that the mean of e^f is astronomic where all
@@ -112,7 +113,7 @@ class Structure:
             If regressors or exposures are not those of these steps.
         """
         data: DataRows = {NOISE: steps, TREND: steps, LINE: steps}
-        wall = steps if self.clock is None else self.clock.wall_steps(steps)
+        wall = self.wall_steps(steps)
         for period in self.seasons:
             knots = phases(period)
             phase = np.floor(np.mod(wall, period) * (knots / period) + 1e-9)
@@ -136,6 +137,10 @@ class Structure:
                 raise InputError(f"a regressor must not be called {name!r}: rename it")
             data[name] = _regressor(frame, name)
         return data
+
+    def wall_steps(self, steps: Array) -> Array:
+        """Return steps as clocks on the wall show them, which seasons follow."""
+        return steps if self.clock is None else self.clock.wall_steps(steps)
 
     @property
     def _offset(self) -> bool:
@@ -161,7 +166,7 @@ class Structure:
         known = len(steps)
         if self.scale.whole and y is not None:
             known = min(known, int(min(y.sum(), known)))
-        prior = _SHORT_PRIOR if known < _SHORT else DEVIATION
+        prior = _SHORT_PRIOR if known < SHORT else DEVIATION
         terms = self._effects(data)
         if self.outliers:
             columns = [f"outlier at {step:g}" for step in self.outliers]

@@ -347,8 +347,8 @@ def _lasts(residual: Array, steps: Array, lag: float = 1.0, errors: float = _LAS
     if follows.size < _PAIRS:
         return False
     products = residual[follows] * residual[before[follows]]
-    share = float(np.mean(products)) / float(np.mean(residual**2))
-    return bool(share > errors / np.sqrt(follows.size))
+    # Residuals may all be 0, so that their correlation is not defined.
+    return bool(np.mean(products) > errors / np.sqrt(follows.size) * np.mean(residual**2))
 
 
 def cycling(

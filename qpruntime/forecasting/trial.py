@@ -94,6 +94,8 @@ class ObservedSeries:
     exposure : ndarray, shape (n,), or None
     modes : dict of str to float
         Hyper-parameters of the fits so far by their names: further trials begin there.
+    trials : dict of Structure to ChosenStructure
+        Trials so far, which are not repeated.
     """
 
     clock: StepClock
@@ -102,6 +104,7 @@ class ObservedSeries:
     X: Mapping[str, Any] | None
     exposure: Array | None
     modes: dict[str, float] = field(default_factory=dict)
+    trials: dict[Structure, ChosenStructure] = field(default_factory=dict)
 
 
 @restorable("chosen-structure/1")
@@ -122,13 +125,18 @@ def fitted(
     Trials begin at the modes of those before, and end near the mode. Other fits, and the first
     trial, do not depend on what else was tried.
     """
+    if integrate is None and structure in known.trials:
+        return known.trials[structure]
     rough = integrate is None and bool(known.modes)
     data = structure.columns(known.steps, known.X, known.exposure)
     model = structure.model(data, integrate or "mode", known.y)
     search: dict[str, Any] = {"begin": known.modes, "gain": _TRIAL_GAIN} if rough else {}
     fit_from(model, data, structure.scale.into(known.y), **search)
     known.modes.update(zip(model.names_, model.theta_.tolist(), strict=True))
-    return ChosenStructure(structure, model, rough)
+    fit = ChosenStructure(structure, model, rough)
+    if integrate is None:
+        known.trials[structure] = fit
+    return fit
 
 
 def evidence(fit: ChosenStructure, known: ObservedSeries) -> float:
