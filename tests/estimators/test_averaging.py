@@ -11,6 +11,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm, poisson
 from scipy.stats import t as student
 from sklearn.base import clone
+from sklearn.dummy import DummyRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import qpruntime as qp
@@ -406,7 +407,7 @@ def test_several_classes_and_features_in_units():
         ({"solver": "markov"}, "cannot act with solver='markov'"),
         ({"correction": "blend"}, "cannot act with correction='blend'"),
         ({"monotone": {0: 1}}, "cannot act with monotone"),
-        ({"prior_mean": "auto"}, "cannot act with prior_mean"),
+        ({"prior_mean": DummyRegressor()}, "cannot act with prior_mean"),
         ({"kernel": ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")}, "nothing to integrate"),
     ],
 )

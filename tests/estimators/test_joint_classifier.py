@@ -7,6 +7,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 import qpruntime as qp
@@ -197,7 +198,7 @@ def test_a_failed_fit_leaves_the_model_as_it_was(monkeypatch):
         ({"inducing": np.zeros((3, 5))}, "columns"),
         ({"solver": "markov"}, 'use solver="auto"'),
         ({"solver": qp.Series(1e-3, required=False)}, 'use solver="auto"'),
-        ({"prior_mean": "auto"}, "use prior_mean=None"),
+        ({"prior_mean": DummyClassifier()}, "use prior_mean=None"),
         ({"monotone": {0: 1}}, "join classes, or leave it out"),
         ({"correction": "blend"}, 'use correction="ratio" for few points'),
         ({"multi_class": "one_vs_one"}, "multi_class must be one of"),

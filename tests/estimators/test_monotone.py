@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 from sklearn.base import clone
+from sklearn.dummy import DummyClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 import qpruntime
@@ -186,7 +187,7 @@ def test_manners(tmp_path):
         ({"monotone": {0: 1}, "kernel": Matern(nu=1.5)}, "times RBF or Matern"),
         ({"monotone": {0: 1}, "inducing": 5}, "inducing=None"),
         ({"monotone": {0: 1}, "solver": "markov"}, 'solver="dense"'),
-        ({"monotone": {0: 1}, "prior_mean": "auto"}, "prior_mean"),
+        ({"monotone": {0: 1}, "prior_mean": DummyClassifier()}, "prior_mean"),
     ],
 )
 def test_what_is_refused(options, said):

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.dummy import DummyRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.model_selection import GridSearchCV
 
@@ -138,7 +139,7 @@ IDLE = {
     "verbose": None,
     "link": None,
     "dispersion": {"dispersion": 2.0, "link": "square"},
-    "mean": {"mean": 1.0, "prior_mean": "auto"},
+    "mean": {"mean": 1.0, "prior_mean": DummyRegressor()},
     "nu": None,
     "noise_bounds": {"noise_bounds": {"nu": (1.0, 9.0)}, "optimize": False},
     "normalize_y": None,
