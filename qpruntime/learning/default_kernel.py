@@ -215,6 +215,8 @@ def default_start(
         units are standard deviations.
     """
     numbers, levels = units.numbers_and_levels
+    # One feature is a series, whose engines take Markov kernels.
+    linear = linear and bool(numbers) and units.count > 1
     length, variance = math.sqrt(max(len(numbers), 1)), scale**2
     low, high = (bound * variance for bound in _VARIANCE_BOUNDS)
     beliefs = (
@@ -235,9 +237,8 @@ def default_start(
     else:
         kernel, prior = default_kernel(*beliefs, offset, smooth=smooth, nu=nu)
     if linear:
-        if numbers:
-            columns = numbers if levels else None
-            kernel, prior = _with_linear_part(kernel, prior, columns, variance, length)
+        columns = numbers if levels else None
+        kernel, prior = _with_linear_part(kernel, prior, columns, variance, length)
         # Priors that the data contradict say that the function is far from linear.
         other = default_start(units, scale, smooth, nu)
         return replace(
