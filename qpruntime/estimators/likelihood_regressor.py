@@ -84,9 +84,7 @@ class LikelihoodRegressor(GPEstimator):
         `begin` are mean and spread of the latent function, if they are known; `shift` is added to
         it, by rows.
         """
-        # One column is a series, whose engines take Markov kernels.
-        linear = self._has_linear_part and points.width > 1
-        settings = replace(settings_to_fit(self), linear=linear)
+        settings = replace(settings_to_fit(self), linear=self._has_linear_part)
         choice(self.method, "method", ("qp", "ep"))
         centre, unit, prior = 0.0, 1.0, None
         scaled = (

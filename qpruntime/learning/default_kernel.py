@@ -124,6 +124,9 @@ _VARIANCE_BOUNDS = (1e-6, 1e8)
 _LINEAR, _LINEAR_DEVIATION, _LINEAR_BOUNDS = 0.1, 1.0, (1e-6, 1e6)
 _CURVED, _CURVED_DEVIATION, _LENGTH_DEVIATION = 0.1, 2.0, 0.5
 _LINEAR_LENGTH = 10.0
+# The kernel without a linear part is tried if the log prior at the optimum is below this. Sets of
+# times and levels are above -2.1; separable classes, strips and circles are from -6 to -15.
+_CONFLICT = -4.0
 # The lower bound is a level that hardly differs from the others, the upper one a level without any
 # similarity to them.
 _DISSIMILARITY_BOUNDS = (1e-6, 1e2)
@@ -148,6 +151,8 @@ class Start:
         Number of features that may get a length-scale each; 0 for none.
     others : tuple of Start
         Starts with other kernels. The kernel with the best optimum is used.
+    least_log_prior : float
+        The others are tried if the log prior at the optimum is below this.
     """
 
     kernel: Kernel
@@ -155,6 +160,7 @@ class Start:
     thetas: tuple[Array, ...] = ()
     by_feature: int = 0
     others: tuple[Start, ...] = ()
+    least_log_prior: float = math.inf
 
     def refined(self, optimum: Array) -> Start:
         """Return the start with one length-scale per feature at the optimum of a shared one."""
@@ -165,9 +171,10 @@ class Start:
         prior = self.log_prior
         by_column = each_column(kernel.k2.k2, _IRRELEVANT)
         if by_column is not None:
-            start = np.concatenate([theta[:2], by_column.theta, optimum[theta.size :]])
+            first = kernel.k1.n_dims + 1
+            start = np.concatenate([theta[:first], by_column.theta, optimum[theta.size :]])
             if isinstance(prior, LogNormal):
-                prior = LogNormal(prior.mean[:2], prior.deviation[:2])
+                prior = LogNormal(prior.mean[:first], prior.deviation[:first])
             return Start(kernel.k1 + kernel.k2.k1 * by_column, prior, (start,))
         bounds = math.exp(low), _IRRELEVANT * math.exp(high)
         shape = clone(kernel.k2.k2).set_params(length_scale=lengths, length_scale_bounds=bounds)
@@ -208,6 +215,8 @@ def default_start(
         units are standard deviations.
     """
     numbers, levels = units.numbers_and_levels
+    # One feature is a series, whose engines take Markov kernels.
+    linear = linear and bool(numbers) and units.count > 1
     length, variance = math.sqrt(max(len(numbers), 1)), scale**2
     low, high = (bound * variance for bound in _VARIANCE_BOUNDS)
     beliefs = (
@@ -228,10 +237,18 @@ def default_start(
     else:
         kernel, prior = default_kernel(*beliefs, offset, smooth=smooth, nu=nu)
     if linear:
-        if numbers:
-            columns = numbers if levels else None
-            kernel, prior = _with_linear_part(kernel, prior, columns, variance, length)
-        return Start(kernel, prior)
+        columns = numbers if levels else None
+        kernel, prior = _with_linear_part(kernel, prior, columns, variance, length)
+        # Priors that the data contradict say that the function is far from linear.
+        other = default_start(units, scale, smooth, nu)
+        return replace(
+            other,
+            kernel=kernel,
+            log_prior=prior,
+            thetas=(),
+            others=(other,),
+            least_log_prior=_CONFLICT,
+        )
     shifts = [np.eye(kernel.n_dims)[-1] * math.log(share) for share in _LENGTHS]
     thetas = tuple(kernel.theta + shift for shift in shifts)
     return Start(kernel, prior, thetas, by_feature=units.count if units.count > 1 else 0)
@@ -258,8 +275,9 @@ def _with_linear_part(
 
 def automatic_start(units: Units, scale: float = 1.0, linear: bool = False) -> Start:
     """Return the kernels of ``kernel="auto"``: that of None, and a squared exponential."""
-    starts = [default_start(units, scale, smooth, linear=linear) for smooth in (False, True)]
-    return replace(starts[0], others=(starts[1],))
+    start = default_start(units, scale, linear=linear)
+    others = *start.others, default_start(units, scale, smooth=True)
+    return replace(start, others=others, least_log_prior=math.inf)
 
 
 def learns_nothing(kernel: Kernel, Z: Array) -> str:

@@ -174,7 +174,9 @@ def _best(
     runs = (1 + settings.search.restarts) * (1 + len(others))
     with evaluation_reports(settings.verbose, settings.search.objective, runs) as report:
         optima, sites, advice = optimise(data, begin, search, rng, report, solver)
-        for alternative in others:
+        # A kernel whose prior the data contradict gives way to the others.
+        contradicted = optima[0].log_prior < begin.least_log_prior
+        for alternative in others if contradicted else ():
             further, ended, _ = optimise(data, alternative, settings, rng, report, solver)
             if further[0].score > optima[0].score:
                 begin, sites, optima = alternative, ended, further + optima

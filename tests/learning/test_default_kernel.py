@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import approx_fprime
 from sklearn.base import clone
 from sklearn.datasets import make_classification, make_moons
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Product
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Product, Sum
 from sklearn.metrics import log_loss
 
 import qpruntime as qp
@@ -319,7 +319,7 @@ def test_the_linear_part_is_linear_and_has_the_prior_of_slopes():
     start = default_start(units, scale, linear=True)
     part = start.kernel.k1.k2
     assert isinstance(part, Product)
-    assert start.by_feature == 0
+    assert start.by_feature == d
     rng = np.random.default_rng(0)
     Z = rng.standard_normal((400, d))
     weights, vectors = np.linalg.eigh(part(Z))
@@ -394,3 +394,19 @@ def test_standard_deviations_of_columns():
     assert spread[2] == pytest.approx(0.5 / np.sqrt(12.0), rel=1e-12)
     doubled = spreads(np.repeat(X, 2, axis=0), None, True)[1]
     np.testing.assert_allclose(spreads(X, np.full(1000, 2.0), True)[1], doubled, rtol=1e-9)
+
+
+def test_levels_far_from_linear_have_a_kernel_without_a_linear_part():
+    """Narrow priors of both parts would cost separable levels their confidence."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (300, 3))
+    y = np.digitize(np.abs(X[:, 0]), [0.3, 0.6])
+    model = qp.GPOrdinal().fit(X[:200], y[:200])
+    assert not isinstance(model.kernel_.k1, Sum)
+    assert model.optima_[-1].log_prior < -4.0
+    assert -model.predict_log_density(X[200:], y[200:]).mean() < 0.2
+    X, f, rng = ordered(60)
+    y = np.digitize(f + 0.7 * rng.normal(size=60), [-0.5, 0.5])
+    line = qp.GPOrdinal().fit(X, y)
+    assert isinstance(line.kernel_.k1, Sum)
+    assert line.optimum_.log_prior > -4.0

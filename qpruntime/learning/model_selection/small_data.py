@@ -142,7 +142,7 @@ def screen_features(
 
     def score(units_kept: Units, label: str, price: float) -> float:
         """Return the log evidence of these features less their price."""
-        start, total = default_start(units_kept, latent_scale, linear=settings.linear), -price
+        start, total = default_start(units_kept, latent_scale), -price
         for data in processes[:_MAX_SCREENED_CLASSES]:
             class_data = subset_data(data, units_kept.scaled(X)[rows], rows)
             with blas_threads(rows.size):
