@@ -221,15 +221,16 @@ def half_axis_reach(at: At[Value], p: int) -> Array:
     return stretch
 
 
-def stretched_composite(at: At[Value], p: int, centre: Value) -> DesignNodes[Value]:
-    """Return the nodes of the composite design, stretched along each half axis."""
-    stretch = half_axis_reach(at, p)
+def stretched_composite(
+    at: At[Value], p: int, centre: tuple[Value, float], stretch: Array
+) -> DesignNodes[Value]:
+    """Return the nodes of the composite design, stretched along each half axis (2, p)."""
     points, base = composite(p)
     positions, values, logs, weights = [], [], [], []
     for z, weight in zip(points, base, strict=True):
         point = np.where(z > 0.0, stretch[1], stretch[0]) * z
         scale = np.where(z > 0.0, stretch[1], np.where(z < 0.0, stretch[0], stretch.mean(axis=0)))
-        node = (centre, 0.0) if not z.any() else at(point)
+        node = centre if not z.any() else at(point)
         if node is not None:
             positions.append(point)
             values.append(node[0])
