@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -46,9 +47,18 @@ _MOST_GRID, _MOST_CCD = 3, 8
 _KNOWN = 0.3
 # Standard deviations from the mode at which a composite design looks at tails.
 _TAIL = 2.5
-# A deviation near zero: v at the mode, for s = c sinh v, the least number of nodes of the lattice
-# below it, how far below the mode the lattice ends, and the most such deviations.
-_MODE, _LEAST_BELOW, _LATTICE_DROP, _MOST_FLAT = float(np.arcsinh(2.0)), 2, 5.0, 2
+# Standard deviations of log s above which s may be near zero.
+_VAGUE = 0.25
+# A deviation near zero: v at the mode, for s = c sinh v, the longest step there in standard
+# deviations of log s, and the least number of nodes of the lattice below the mode. Means of half of
+# a normal density, and of normal ones that are 1.5 to 3 standard deviations from 0, are then off by
+# 1 % of a standard deviation.
+_MODE, _STEP, _LEAST_BELOW = float(np.arcsinh(2.0)), 1.4, 2
+# How far below the mode the lattice ends.
+_LATTICE_DROP = 4.0
+# Nodes of a lattice by deviation, and the most nodes with those of the others: these are three
+# deviations near zero of up to four hyper-parameters, and two of up to eight.
+_LATTICE_NODES, _MOST_NODES = 6, 650
 # Steps of Newton's method to the mode of the others, and a distance from it that is none.
 _NEWTON_STEPS, _CENTRED = 3, 0.3
 # Draws of theta by which deviations are summarised.
@@ -83,6 +93,7 @@ def integrate(
     mode: Mode,
     how: str,
     value: Callable[[ObjectiveValue], float],
+    towards_zero: bool = True,
 ) -> tuple[HyperNodes, list[ObjectiveValue]]:
     """Spread nodes around the mode.
 
@@ -95,6 +106,8 @@ def integrate(
         two that the data know well, else the mode.
     value : callable
         Log density of an evaluation, which the weights follow.
+    towards_zero : bool
+        Whether "auto" and "ccd" follow deviations near zero by a lattice.
 
     Returns
     -------
@@ -123,7 +136,10 @@ def integrate(
     known = automatic and spreads.max() <= _KNOWN
     if known and p == 2:
         how = "ccd"
-    near_zero = _near_zero(objective, centre, spreads) if how == "ccd" else np.array([], dtype=int)
+    near_zero = np.array([], dtype=int)
+    if towards_zero and p > 1 and (automatic or how == "ccd"):
+        near_zero = _near_zero(objective, centre, spreads)
+        how = "ccd" if near_zero.size else how
     scale = _Coordinates(centre.theta, H, spreads, near_zero)
     density = _Density(objective, centre, value, scale)
     if how == "grid":
@@ -146,10 +162,13 @@ def integrate(
 
 def _near_zero(objective: EffectsObjective, centre: ObjectiveValue, spreads: Array) -> NDArray[Any]:
     """Return the deviations that may be 0, the least known ones, as indices of theta."""
-    vague = np.flatnonzero(spreads > _KNOWN)
+    p = objective.size
+    vague = np.flatnonzero(spreads > _VAGUE)
     gains = dict(deviation_gains(objective, centre, vague))
     flat = [k for k in sorted(gains, key=lambda k: -spreads[k]) if gains[k] < _DROP]
-    return np.array(sorted(flat[: min(_MOST_FLAT, objective.size - 1)]), dtype=int)
+    while _LATTICE_NODES ** len(flat) * (2 * (p - len(flat)) + 1) > _MOST_NODES:
+        flat.pop()
+    return np.array(sorted(flat), dtype=int)
 
 
 class _Coordinates:
@@ -176,8 +195,7 @@ class _Coordinates:
         self.mode, self.near_zero = mode, near_zero
         self.others = np.setdiff1d(np.arange(len(mode)), near_zero)
         self.V = directions(H[np.ix_(self.others, self.others)])
-        # At the mode a step is at most one standard deviation of log s.
-        steps = np.ceil(_MODE / np.tanh(_MODE) / spreads[near_zero] - 0.5)
+        steps = np.ceil(_MODE / np.tanh(_MODE) / (_STEP * spreads[near_zero]) - 0.5)
         self.below = np.maximum(steps, _LEAST_BELOW) + 0.5
         self.centres: dict[tuple[float, ...], Array] = {(0.0,) * self.q: mode}
 
@@ -278,34 +296,38 @@ def _mixed_design(density: _Density, centre: ObjectiveValue) -> DesignNodes[Obje
     Without deviations near zero this is a composite design.
     """
     q, r = density.scale.q, len(density.scale.others)
-    steps, evaluations, logs, _ = lattice(
-        density.at_mode_of_others, q, centre, 1.0, _LATTICE_DROP
-    )
-    stretch = half_axis_reach(lambda z: density.at(np.append(np.zeros(q), z)), r)
+    steps, evaluations, logs, _ = lattice(density.at_mode_of_others, q, centre, 1.0, _LATTICE_DROP)
+    stretch = half_axis_reach(partial(_at_node, density, np.zeros(q)), r)
     designs = []
     for node, evaluation, log in zip(steps, evaluations, logs, strict=True):
-        here = node
         if log < -_LATTICE_DROP:
-            # It shows how the density falls, and has no weight.
-            designs.append((np.zeros((1, r)), [evaluation], np.array([log]), np.zeros(1)))
-        else:
-            density.objective.nearby.add(evaluation.theta, evaluation.posterior.sites)
-            around = stretched_composite(
-                lambda z, here=here: density.at(np.append(here, z)), r, (evaluation, log), stretch
-            )
-            designs.append(around)
-    x = np.vstack([np.column_stack([np.tile(node, (len(z), 1)), z]) for node, (z, *_) in zip(steps, designs, strict=True)])
+            # The others are at their mode, which has the weight of the first design.
+            mass = designs[0][3] @ np.exp(designs[0][2])
+            designs.append((np.zeros((1, r)), [evaluation], np.array([log]), np.array([mass])))
+            continue
+        density.objective.nearby.add(evaluation.theta, evaluation.posterior.sites)
+        around = partial(_at_node, density, node)
+        # Corners at the mode show how the others depend on each other.
+        designs.append(
+            stretched_composite(around, (evaluation, log), stretch, with_corners=not node.any())
+        )
+    counts = [len(design[0]) for design in designs]
+    x = np.column_stack([np.repeat(steps, counts, axis=0), np.vstack([z for z, *_ in designs])])
     nodes = [evaluation for _, values, _, _ in designs for evaluation in values]
     logs, base = (np.concatenate([design[i] for design in designs]) for i in (2, 3))
     # The design ends where quantiles of 5 % are. Two more values on each axis, without weight,
     # show how the density falls further out.
     for point in _TAIL * np.vstack([np.eye(r), -np.eye(r)]):
-        point = np.append(np.zeros(q), point)
-        node = density.at(point)
-        if node is not None:
-            x, logs, base = np.vstack([x, point]), np.append(logs, node[1]), np.append(base, 0.0)
-            nodes.append(node[0])
+        tail = np.append(np.zeros(q), point)
+        end = density.at(tail)
+        if end is not None:
+            x, logs, base = np.vstack([x, tail]), np.append(logs, end[1]), np.append(base, 0.0)
+            nodes.append(end[0])
     return x, nodes, logs, base
+
+
+def _at_node(density: _Density, steps: Array, z: Array) -> tuple[ObjectiveValue, float] | None:
+    return density.at(np.append(steps, z))
 
 
 def _between(x: Array, logs: Array, scale: _Coordinates, bounds: Array) -> tuple[Array, Array]:
@@ -316,7 +338,7 @@ def _between(x: Array, logs: Array, scale: _Coordinates, bounds: Array) -> tuple
     p, q = x.shape[1], scale.q
     least = (p + 1) * (p + 2) // 2
     kept = logs > -30.0
-    reach = max(np.abs(x[kept, q:]).max() + 1.0, _FAR if p < 6 else 0.0)
+    reach = max(np.abs(x[kept, q:]).max(initial=0.0) + 1.0, _FAR if p < 6 else 0.0)
     low, high = np.full(p, -reach), np.full(p, reach)
     # The lattice's nodes are in the middle of cells.
     low[:q], high[:q] = x[kept, :q].min(axis=0) - 0.5, x[kept, :q].max(axis=0) + 0.5

@@ -326,8 +326,12 @@ def fit_from(
     *,
     begin: Mapping[str, float] | None = None,
     gain: float | None = None,
+    towards_zero: bool = True,
 ) -> Model:
-    """Fit a model, beginning at the hyper-parameters named, until a step gains less than `gain`."""
+    """Fit a model, beginning at the hyper-parameters named, until a step gains less than `gain`.
+
+    Without `towards_zero` deviations near zero are integrated as all others are.
+    """
     draft = draft_of(model)
     whole(model.max_sweeps, "max_sweeps", 1)
     data, observed, offset, weights = model._rows(X, y, sample_weight)
@@ -366,7 +370,7 @@ def fit_from(
     find, how = model._search()
     mode = find(objective, max_iterations=steps)
     value = _corrected if model._corrects(assembly, A) else _plain
-    nodes, evaluations = integrate(objective, mode, how, value)
+    nodes, evaluations = integrate(objective, mode, how, value, towards_zero)
     draft.blocks_, draft.family_ = tuple(assembly.blocks), family
     draft.theta_ = mode.evaluation.theta
     draft.names_ = (*assembly.names, *(f"log {name}" for name in family.learn))
