@@ -103,11 +103,12 @@ def integrate(
     mode : Mode
     how : {"auto", "mode", "grid", "ccd"}
         "auto" is a grid for up to two hyper-parameters, a composite design for up to eight and for
-        two that the data know well, else the mode.
+        two that the data know well or that may be 0, else the mode.
     value : callable
         Log density of an evaluation, which the weights follow.
     towards_zero : bool
-        Whether "auto" and "ccd" follow deviations near zero by a lattice.
+        Whether "auto" and "ccd" follow deviations near zero by a lattice, if there are two
+        hyper-parameters or more.
 
     Returns
     -------
@@ -212,6 +213,19 @@ class _Coordinates:
             unit = np.log(np.tanh(_MODE) / np.tanh(v)).sum(axis=-1)
         return theta, unit
 
+    def along_lattice(self, x: Array, logs: Array) -> RBFInterpolator:
+        """Return the log density over the lattice with the others at their mode, even through 0."""
+        is_centre = ~x[:, self.q :].any(axis=1)
+        nodes, values = x[is_centre, : self.q], logs[is_centre]
+        parts, more = [nodes], [values]
+        for k, below in enumerate(self.below):
+            lowest = nodes[:, k] < 2.0 - below
+            mirror = nodes[lowest]
+            mirror[:, k] = -2.0 * below - mirror[:, k]
+            parts.append(mirror)
+            more.append(values[lowest])
+        return RBFInterpolator(np.vstack(parts), np.concatenate(more), kernel="cubic", degree=2)
+
     def theta(self, x: Array) -> Array:
         """Return hyper-parameters at coordinates x (D, p), between the lattice's nodes."""
         steps, z = x[:, : self.q], x[:, self.q :]
@@ -221,7 +235,7 @@ class _Coordinates:
         if self.q:
             nodes, centres = np.array(list(self.centres)), np.array(list(self.centres.values()))
             shifts = centres[:, self.others] - self.mode[self.others]
-            theta[:, self.others] += RBFInterpolator(nodes, shifts, kernel="linear")(steps)
+            theta[:, self.others] += RBFInterpolator(nodes, shifts, kernel="cubic")(steps)
         return theta
 
 
@@ -277,7 +291,7 @@ class _Density:
         theta = scale.centres[nearest].copy()
         theta[scale.near_zero] = scale.log_deviations(steps)[0]
         for _ in range(_NEWTON_STEPS):
-            node = self._at(theta, steps, with_slope=True)
+            node = self._at(theta, steps, with_slope=scale.others.size > 0)
             if node is None:
                 return None
             scale.centres[tuple(steps)] = node[0].theta
@@ -298,7 +312,7 @@ def _mixed_design(density: _Density, centre: ObjectiveValue) -> DesignNodes[Obje
     q, r = density.scale.q, len(density.scale.others)
     steps, evaluations, logs, _ = lattice(density.at_mode_of_others, q, centre, 1.0, _LATTICE_DROP)
     stretch = half_axis_reach(partial(_at_node, density, np.zeros(q)), r)
-    designs = []
+    designs: list[DesignNodes[ObjectiveValue]] = []
     for node, evaluation, log in zip(steps, evaluations, logs, strict=True):
         if log < -_LATTICE_DROP:
             # The others are at their mode, which has the weight of the first design.
@@ -350,15 +364,29 @@ def _between(x: Array, logs: Array, scale: _Coordinates, bounds: Array) -> tuple
         normal = ndtri(uniform[:, q:])
         at = np.column_stack([low[:q] + (high - low)[:q] * uniform[:, :q], _WIDER * normal])
         log_normal = -0.5 * (normal**2).sum(axis=1)
-    if kept.sum() > least:
-        inner = RBFInterpolator(x[kept], logs[kept], kernel="cubic", degree=2 if p < 6 else 1)(at)
+    x, logs = x[kept], logs[kept]
+    top, inner = logs.max(), np.zeros(_DRAWS)
+    if q:
+        # What is left is nearly a quadratic in the other coordinates.
+        profile = scale.along_lattice(x, logs)
+        inner, logs = profile(at[:, :q]), logs - profile(x[:, :q])
+    if len(x) > least:
+        degree = 2 if p < 6 and _determine_quadratic(x) else 1
+        inner += RBFInterpolator(x, logs, kernel="cubic", degree=degree)(at)
     else:
-        inner = -0.5 * (at**2).sum(axis=1)
+        inner -= 0.5 * (at[:, q:] ** 2).sum(axis=1)
     theta = scale.theta(at)
     inside = ((theta >= bounds[:, 0]) & (theta <= bounds[:, 1])).all(axis=1)
     inside &= ((at >= low) & (at <= high)).all(axis=1)
     # Not above the mode, and not where nothing is known.
-    inner = np.where(inside, np.minimum(inner, logs.max() + 0.5) - log_normal, -np.inf)
+    inner = np.where(inside, np.minimum(inner, top + 0.5) - log_normal, -np.inf)
     weights = np.exp(inner - inner.max())
     used = weights > 1e-9
     return theta[used], weights[used] / weights[used].sum()
+
+
+def _determine_quadratic(x: Array) -> bool:
+    """Decide whether values at x (J, p) determine a quadratic; corners may be out of bounds."""
+    first, second = np.triu_indices(x.shape[1])
+    terms = np.column_stack([np.ones(len(x)), x, x[:, first] * x[:, second]])
+    return bool(np.linalg.matrix_rank(terms) == terms.shape[1])
