@@ -205,26 +205,33 @@ class _Coordinates:
         """Number of deviations near zero."""
         return len(self.near_zero)
 
+    def _relative(self, steps: Array) -> Array:
+        """Return s / c = sinh v of deviations near zero."""
+        return np.asarray(np.sinh(_MODE * (1.0 + steps / self.below)))
+
     def log_deviations(self, steps: Array) -> tuple[Array, Array]:
         """Return theta of deviations near zero, (..., q), and log d theta / dx less the mode's."""
-        v = _MODE * (1.0 + steps / self.below)
+        relative = self._relative(steps)
         with np.errstate(divide="ignore", invalid="ignore"):
-            theta = self.mode[self.near_zero] + np.log(np.sinh(v) / np.sinh(_MODE))
-            unit = np.log(np.tanh(_MODE) / np.tanh(v)).sum(axis=-1)
+            theta = self.mode[self.near_zero] + np.log(relative / np.sinh(_MODE))
+            # d log s / dv = cosh v / sinh v.
+            unit = np.log(np.tanh(_MODE) * np.sqrt(1.0 + relative**2) / relative).sum(axis=-1)
         return theta, unit
 
-    def along_lattice(self, x: Array, logs: Array) -> RBFInterpolator:
-        """Return the log density over the lattice with the others at their mode, even through 0."""
+    def along_lattice(self, x: Array, logs: Array) -> Callable[[Array], Array]:
+        """Return the log density over steps (D, q) with the others at their mode.
+
+        It is interpolated over s, where half of a normal density is a quadratic, and even in s.
+        """
         is_centre = ~x[:, self.q :].any(axis=1)
-        nodes, values = x[is_centre, : self.q], logs[is_centre]
+        nodes, values = self._relative(x[is_centre, : self.q]), logs[is_centre]
         parts, more = [nodes], [values]
-        for k, below in enumerate(self.below):
-            lowest = nodes[:, k] < 2.0 - below
-            mirror = nodes[lowest]
-            mirror[:, k] = -2.0 * below - mirror[:, k]
-            parts.append(mirror)
+        for k in range(self.q):
+            lowest = nodes[:, k] < np.sinh(2.0 * _MODE / self.below[k])
+            parts.append(np.where(np.arange(self.q) == k, -1.0, 1.0) * nodes[lowest])
             more.append(values[lowest])
-        return RBFInterpolator(np.vstack(parts), np.concatenate(more), kernel="cubic", degree=2)
+        between = RBFInterpolator(np.vstack(parts), np.concatenate(more), kernel="cubic", degree=2)
+        return lambda steps: np.asarray(between(self._relative(steps)))
 
     def theta(self, x: Array) -> Array:
         """Return hyper-parameters at coordinates x (D, p), between the lattice's nodes."""
@@ -235,7 +242,8 @@ class _Coordinates:
         if self.q:
             nodes, centres = np.array(list(self.centres)), np.array(list(self.centres.values()))
             shifts = centres[:, self.others] - self.mode[self.others]
-            theta[:, self.others] += RBFInterpolator(nodes, shifts, kernel="cubic")(steps)
+            between = RBFInterpolator(self._relative(nodes), shifts, kernel="cubic")
+            theta[:, self.others] += between(self._relative(steps))
         return theta
 
 

@@ -55,7 +55,7 @@ def test_few_levels_keep_the_grid():
 # --- Deviations near zero ------------------------------------------------------------------------
 
 #: A half-normal deviation, and two other hyper-parameters whose means are linear in its square.
-SPREAD, SHIFTS = 0.4, np.array([0.5, -0.3])
+SPREAD, SHIFTS = 0.4, np.array([0.2, -0.1])
 COVARIANCE = np.array([[0.04, 0.012], [0.012, 0.09]])
 PRECISION = np.linalg.inv(COVARIANCE)
 
@@ -131,7 +131,7 @@ def test_half_normal_deviations_keep_their_moments_and_quantiles(shifts):
     draws = np.exp(nodes.draws[:, 0])
     quantiles = weighted_quantiles(draws, nodes.draw_weights, q)
     std = halfnorm.std(scale=SPREAD)
-    np.testing.assert_allclose(quantiles, halfnorm.ppf(q, scale=SPREAD), atol=0.015 * std)
+    np.testing.assert_allclose(quantiles, halfnorm.ppf(q, scale=SPREAD), atol=0.03 * std)
     for values, weights, limit in (
         (nodes.draws, nodes.draw_weights, 0.01),
         (nodes.theta, nodes.weights, 0.02),
@@ -163,7 +163,7 @@ def three_groups(family, **options):
     return EffectsModel([Groups("a"), Groups("b"), Groups("c")], family, **options)
 
 
-def tensor_grid(model, low=-6.9, step=0.3):
+def tensor_grid(model, low=-6.9, step=0.35):
     """Return means, deviations and quantiles of standard deviations by a grid of log s (3,).
 
     The nodes of the last one reach from the bound on, those of the others over 4 deviations.
@@ -171,7 +171,7 @@ def tensor_grid(model, low=-6.9, step=0.3):
     objective = model.state_.objective()
     centre = objective(model.theta_)
     spreads = np.sqrt(np.diag(np.linalg.inv(curvature(objective, centre))))
-    around = [t + s * np.arange(-4.0, 4.1, 0.8) for t, s in zip(model.theta_, spreads, strict=True)]
+    around = [t + s * np.arange(-4.0, 4.1, 1.0) for t, s in zip(model.theta_, spreads, strict=True)]
     axes = [*around[:2], np.arange(low, model.theta_[2] + 2.2, step)]
     logs = np.array(
         [
