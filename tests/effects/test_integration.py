@@ -117,21 +117,25 @@ def test_weights_along_the_lattice_are_those_of_the_marginal_density():
     # s = c sinh v with 2 c at most the mode: d s / d v = sqrt(s^2 + c^2).
     exact = halfnorm.pdf(s, scale=SPREAD) * np.sqrt(s**2 + (SPREAD / 2.0) ** 2)
     np.testing.assert_allclose(sums, exact / exact.sum(), rtol=1e-6)
-    inner = nodes.weights * (place == np.argmax(sums))
-    means = inner @ nodes.theta[:, 1:] / inner.sum()
-    np.testing.assert_allclose(means, 0.0, atol=1e-9)
-    spread = (nodes.theta[:, 1:].T * inner) @ nodes.theta[:, 1:] / inner.sum()
-    np.testing.assert_allclose(spread, COVARIANCE, rtol=1e-5)
+    full = np.flatnonzero(np.bincount(place) > 1)
+    assert len(full) == len(logs) - 1
+    for k in full:
+        inner = nodes.weights * (place == k) / sums[k]
+        np.testing.assert_allclose(inner @ nodes.theta[:, 1:], 0.0, atol=1e-9)
+        spread = (nodes.theta[:, 1:].T * inner) @ nodes.theta[:, 1:]
+        np.testing.assert_allclose(spread, COVARIANCE, rtol=1e-5)
 
 
-@pytest.mark.parametrize("shifts", [np.zeros(2), SHIFTS], ids=["independent", "dependent"])
-def test_half_normal_deviations_keep_their_moments_and_quantiles(shifts):
+@pytest.mark.parametrize(
+    ("shifts", "tolerance"), [(np.zeros(2), 0.01), (SHIFTS, 0.05)], ids=["independent", "dependent"]
+)
+def test_half_normal_deviations_keep_their_moments_and_quantiles(shifts, tolerance):
     nodes = nodes_of(shifts)
     q = np.array([0.025, 0.25, 0.5, 0.75, 0.975])
     draws = np.exp(nodes.draws[:, 0])
     quantiles = weighted_quantiles(draws, nodes.draw_weights, q)
     std = halfnorm.std(scale=SPREAD)
-    np.testing.assert_allclose(quantiles, halfnorm.ppf(q, scale=SPREAD), atol=0.03 * std)
+    np.testing.assert_allclose(quantiles, halfnorm.ppf(q, scale=SPREAD), atol=tolerance * std)
     for values, weights, limit in (
         (nodes.draws, nodes.draw_weights, 0.01),
         (nodes.theta, nodes.weights, 0.02),
@@ -194,13 +198,13 @@ def tensor_grid(model, low=-6.9, step=0.35):
 
 @pytest.mark.slow
 def test_three_deviations_of_which_one_is_zero_beside_a_fine_grid():
-    model = three_groups("poisson", correction=None).fit(*crossed("poisson", 0, rows=120))
+    model = three_groups("poisson", correction=None).fit(*crossed("poisson", 2, rows=120))
     values, exact = model.summary(profile=False).values[-3:], tensor_grid(model)
     assert exact[2, 2] < 0.1 * exact[2, 3] < 0.02
     away = (values - exact) / exact[:, 1:2]
     # The deviation near zero, then those whose logarithms are nearly normal.
-    np.testing.assert_allclose(away[2], 0.0, atol=0.03)
-    np.testing.assert_allclose(away[:2], 0.0, atol=0.1)
+    np.testing.assert_allclose(away[2], 0.0, atol=0.01)
+    np.testing.assert_allclose(away[:2], 0.0, atol=0.06)
 
 
 @pytest.mark.slow
