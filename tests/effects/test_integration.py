@@ -7,7 +7,7 @@ import pytest
 from scipy.interpolate import CubicSpline
 from scipy.stats import halfnorm
 
-from qpruntime.effects import EffectsModel, Groups
+from qpruntime.effects import EffectsModel, Groups, integration
 from qpruntime.effects.integration import _Coordinates, integrate
 from qpruntime.effects.model import fit_from
 from qpruntime.effects.objective import ObjectiveValue
@@ -109,7 +109,10 @@ def test_coordinates_near_zero_carry_their_jacobian():
     assert np.exp(scale.log_deviations(-scale.below)[0]) == pytest.approx([0.0, 0.0], abs=1e-12)
 
 
-def test_weights_along_the_lattice_are_those_of_the_marginal_density():
+@pytest.mark.parametrize(("drop", "thin"), [(4.0, 0), (3.0, 1)])
+def test_weights_along_the_lattice_are_those_of_the_marginal_density(monkeypatch, drop, thin):
+    """The last node of the lattice has the others at their mode alone if it is below the drop."""
+    monkeypatch.setattr(integration, "_LATTICE_DROP", drop)
     nodes = nodes_of(np.zeros(2))
     logs, place = np.unique(nodes.theta[:, 0].round(9), return_inverse=True)
     assert len(logs) > 4
@@ -118,7 +121,7 @@ def test_weights_along_the_lattice_are_those_of_the_marginal_density():
     exact = halfnorm.pdf(s, scale=SPREAD) * np.sqrt(s**2 + (SPREAD / 2.0) ** 2)
     np.testing.assert_allclose(sums, exact / exact.sum(), rtol=1e-6)
     full = np.flatnonzero(np.bincount(place) > 1)
-    assert len(full) == len(logs) - 1
+    assert len(full) == len(logs) - thin
     for k in full:
         inner = nodes.weights * (place == k) / sums[k]
         np.testing.assert_allclose(inner @ nodes.theta[:, 1:], 0.0, atol=1e-9)
