@@ -54,7 +54,7 @@ _VAGUE = 0.25
 # a normal density, and of normal ones that are 1.5 to 3 standard deviations from 0, are then off by
 # 1 % of a standard deviation.
 _MODE, _STEP, _LEAST_BELOW = float(np.arcsinh(2.0)), 1.4, 2
-# How far below the mode the lattice ends.
+# The lattice ends so far below the mode.
 _LATTICE_DROP = 4.0
 # Nodes of a lattice by deviation, and the most nodes with those of the others: these are three
 # deviations near zero of up to four hyper-parameters, and two of up to eight.
@@ -315,7 +315,7 @@ class _Density:
 def _mixed_design(density: _Density, centre: ObjectiveValue) -> DesignNodes[ObjectiveValue]:
     """Return a lattice of the deviations near zero, with a composite design of all others at each.
 
-    Without deviations near zero this is a composite design.
+    This is a composite design if no deviation is near zero.
     """
     q, r = density.scale.q, len(density.scale.others)
     steps, evaluations, logs, _ = lattice(density.at_mode_of_others, q, centre, 1.0, _LATTICE_DROP)
@@ -375,7 +375,7 @@ def _between(x: Array, logs: Array, scale: _Coordinates, bounds: Array) -> tuple
     x, logs = x[kept], logs[kept]
     top, inner = logs.max(), np.zeros(_DRAWS)
     if q:
-        # What is left is nearly a quadratic in the other coordinates.
+        # The rest is nearly a quadratic in the other coordinates.
         profile = scale.along_lattice(x, logs)
         inner, logs = profile(at[:, :q]), logs - profile(x[:, :q])
     if len(x) > least:
