@@ -76,7 +76,8 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     integrate : {"auto", "grid", "ccd", "mode"}
         How hyper-parameters are integrated: a grid for three at most, a composite design for eight
         at most, or not. "auto" takes a grid for two, and a design for more and for two whose
-        logarithms have posterior standard deviations of 0.3 or less.
+        logarithms have posterior standard deviations of 0.3 or less. With two or more, "auto" and
+        "ccd" take a lattice for standard deviations that may be 0.
     correction : {"auto", "pairs", None}
         Whether hyper-parameters are weighed by the evidence corrected by pairs of rows, as small
         groups need it; "auto" does so for 2000 rows or fewer, and for more rows if small groups
