@@ -16,9 +16,9 @@ from qpruntime._validation import generator as generator_of
 from qpruntime.effects.families import ObservationFamily, below, below_given, discrete
 from qpruntime.effects.fixed import CONDITION, FixedBlock
 from qpruntime.effects.groups import GroupsBlock
-from qpruntime.effects.objective import EffectsObjective, ObjectiveValue
+from qpruntime.effects.objective import EffectsObjective, ObjectiveValue, deviation_gains
 from qpruntime.effects.state import EffectsState
-from qpruntime.effects.term import LOG_DEVIATION, EffectBlock
+from qpruntime.effects.term import EffectBlock
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import alone
 from qpruntime.predictive.density import log_density, wide
@@ -50,18 +50,9 @@ def single_rows(block: EffectBlock, A: sparse.csr_array, family: ObservationFami
 
 def collapsed(objective: EffectsObjective, mode: ObjectiveValue) -> list[tuple[str, float]]:
     """Deviations that the data do not ask for, with what the evidence gains by them."""
-    assembly, gains = objective.assembly, []
-    for block, part in zip(assembly.blocks, assembly.parts, strict=True):
-        for k, name in enumerate(block.parameters):
-            if not name.startswith("log sd"):
-                continue
-            theta = mode.theta.copy()
-            theta[part.start + k] = LOG_DEVIATION[0]
-            objective.nearby.add(mode.theta, mode.posterior.sites)
-            gain = mode.evidence - objective(theta).evidence
-            if gain < _GAIN:
-                gains.append((f"{block.name}{name[6:]}", float(gain)))
-    return gains
+    names = objective.assembly.names
+    gains = deviation_gains(objective, mode, range(len(names)))
+    return [(names[k].replace(": log sd", ""), gain) for k, gain in gains if gain < _GAIN]
 
 
 def bounds_reached(

@@ -76,7 +76,8 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
     integrate : {"auto", "grid", "ccd", "mode"}
         How hyper-parameters are integrated: a grid for three at most, a composite design for eight
         at most, or not. "auto" takes a grid for two, and a design for more and for two whose
-        logarithms have posterior standard deviations of 0.3 or less.
+        logarithms have posterior standard deviations of 0.3 or less. With two or more, "auto" and
+        "ccd" take a lattice for standard deviations that may be 0.
     correction : {"auto", "pairs", None}
         Whether hyper-parameters are weighed by the evidence corrected by pairs of rows, as small
         groups need it; "auto" does so for 2000 rows or fewer, and for more rows if small groups
@@ -326,8 +327,12 @@ def fit_from(
     *,
     begin: Mapping[str, float] | None = None,
     gain: float | None = None,
+    towards_zero: bool = True,
 ) -> Model:
-    """Fit a model, beginning at the hyper-parameters named, until a step gains less than `gain`."""
+    """Fit a model, beginning at the hyper-parameters named, until a step gains less than `gain`.
+
+    Without `towards_zero` deviations near zero are integrated as all others are.
+    """
     draft = draft_of(model)
     whole(model.max_sweeps, "max_sweeps", 1)
     data, observed, offset, weights = model._rows(X, y, sample_weight)
@@ -366,7 +371,7 @@ def fit_from(
     find, how = model._search()
     mode = find(objective, max_iterations=steps)
     value = _corrected if model._corrects(assembly, A) else _plain
-    nodes, evaluations = integrate(objective, mode, how, value)
+    nodes, evaluations = integrate(objective, mode, how, value, towards_zero)
     draft.blocks_, draft.family_ = tuple(assembly.blocks), family
     draft.theta_ = mode.evaluation.theta
     draft.names_ = (*assembly.names, *(f"log {name}" for name in family.learn))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.families import ObservationFamily
-from qpruntime.effects.term import EffectBlock, block_pattern
+from qpruntime.effects.term import LOG_DEVIATION, EffectBlock, block_pattern
 from qpruntime.errors import NumericalError
 from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFAULT_TOL
 from qpruntime.inference.posterior import solution_of
@@ -30,6 +30,7 @@ __all__ = [
     "Assembly",
     "EffectsObjective",
     "ObjectiveValue",
+    "deviation_gains",
 ]
 
 
@@ -241,6 +242,20 @@ class EffectsObjective:
         centre, names = marginals.mean - marginals.pull * variance, tuple(self.family.learn)
         log_z, _ = parameter_slopes(solution.problem, names, centre, np.sqrt(variance))
         return np.asarray(log_z.sum(axis=1))
+
+
+def deviation_gains(
+    objective: EffectsObjective, mode: ObjectiveValue, indices: Iterable[int]
+) -> list[tuple[int, float]]:
+    """Return what the evidence gains over a deviation of 0, for those deviations among theta."""
+    gains = []
+    for k in indices:
+        if k < len(objective.assembly.names) and ": log sd" in objective.assembly.names[k]:
+            theta = mode.theta.copy()
+            theta[k] = LOG_DEVIATION[0]
+            objective.nearby.add(mode.theta, mode.posterior.sites)
+            gains.append((int(k), float(mode.evidence - objective(theta).evidence)))
+    return gains
 
 
 # --- Assembly of blocks --------------------------------------------------------------------------

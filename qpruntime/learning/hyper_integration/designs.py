@@ -57,14 +57,17 @@ def corners(p: int) -> Array:
     return np.column_stack([base, *more]) if more else base
 
 
-def composite(p: int) -> tuple[Array, Array]:
+def composite(p: int, with_corners: bool = True) -> tuple[Array, Array]:
     """Return points z (J, p) and the weights of their densities, relative to the centre's.
 
-    The weights w satisfy sum w p = c and sum w p z z' = c I, where p = exp(-z'z/2).
+    The weights w satisfy sum w p = c and sum w p z z' = c I, where p = exp(-z'z/2), with or without
+    corners.
     """
+    if p == 0:
+        return np.zeros((1, 0)), np.ones(1)
     # The full factorial has 2^p corners, and the axes have 2 p points, all on one sphere.
     axes = np.sqrt(p) * np.vstack([np.eye(p), -np.eye(p)])
-    sphere = _RADIUS * (np.vstack([corners(p), axes]) if p > 1 else axes)
+    sphere = _RADIUS * (np.vstack([corners(p), axes]) if p > 1 and with_corners else axes)
     weight = np.exp(0.5 * p * _RADIUS**2) / (len(sphere) * (_RADIUS**2 - 1.0))
     return np.vstack([np.zeros(p), sphere]), np.append(1.0, np.full(len(sphere), weight))
 
@@ -221,15 +224,16 @@ def half_axis_reach(at: At[Value], p: int) -> Array:
     return stretch
 
 
-def stretched_composite(at: At[Value], p: int, centre: Value) -> DesignNodes[Value]:
-    """Return the nodes of the composite design, stretched along each half axis."""
-    stretch = half_axis_reach(at, p)
-    points, base = composite(p)
+def stretched_composite(
+    at: At[Value], centre: tuple[Value, float], stretch: Array, with_corners: bool = True
+) -> DesignNodes[Value]:
+    """Return the nodes of the composite design, stretched along each half axis (2, p)."""
+    points, base = composite(stretch.shape[1], with_corners)
     positions, values, logs, weights = [], [], [], []
     for z, weight in zip(points, base, strict=True):
         point = np.where(z > 0.0, stretch[1], stretch[0]) * z
         scale = np.where(z > 0.0, stretch[1], np.where(z < 0.0, stretch[0], stretch.mean(axis=0)))
-        node = (centre, 0.0) if not z.any() else at(point)
+        node = centre if not z.any() else at(point)
         if node is not None:
             positions.append(point)
             values.append(node[0])

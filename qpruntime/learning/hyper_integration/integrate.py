@@ -326,7 +326,7 @@ def _by_grid(at: _Around, p: int, volume: float) -> NodeSet:
 
 
 def _by_composite(at: _Around, p: int, volume: float, seed: int) -> NodeSet:
-    _, nodes, logs, base = stretched_composite(at, p, at.centre)
+    _, nodes, logs, base = stretched_composite(at, (at.centre, 0.0), half_axis_reach(at, p))
     weights = logs + np.log(base)
     scale = volume + 0.5 * p * math.log(2.0 * math.pi) - math.log(composite_mass())
     total = at.centre.value + float(logsumexp(weights)) + scale
