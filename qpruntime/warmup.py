@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from qpruntime import _numba
@@ -21,6 +22,7 @@ from qpruntime.effects.groups import Groups
 from qpruntime.effects.model import EffectsModel
 from qpruntime.effects.spde import Plane
 from qpruntime.errors import ConvergenceWarning, InputError
+from qpruntime.estimators.boosted_trees import BoostedTrees
 from qpruntime.estimators.classifier import GPClassifier
 from qpruntime.estimators.ordinal import GPOrdinal
 from qpruntime.estimators.poisson import GPPoissonRegressor
@@ -220,7 +222,7 @@ def _effects() -> None:
 
 
 def _nearest_rows() -> None:
-    """Return what default fits to many rows take: a tree of few features, cells of many."""
+    """Infer as default fits to many rows do: by nearest rows of few or many features, and trees."""
     for columns in (2, 12):
         X = np.random.default_rng(0).standard_normal((80, columns))
         y = np.where(X[:, 0] > 0.0, 1.0, -1.0)
@@ -229,6 +231,8 @@ def _nearest_rows() -> None:
             post: Any = infer_sparse(X, y, of, X[:20], nearest=5, method="qp")
             post.predict(X[:10])
             post.loo()
+        boosting = HistGradientBoostingClassifier(max_iter=1).fit(X, y)
+        BoostedTrees.of(boosting).predict_proba(X)
 
 
 _INDUCING: dict[str, Any] = {"inducing": Inducing(6, subsample=16)}
