@@ -22,7 +22,7 @@ from qpruntime.effects.groups import Groups
 from qpruntime.effects.model import EffectsModel
 from qpruntime.effects.spde import Plane
 from qpruntime.errors import ConvergenceWarning, InputError
-from qpruntime.estimators.boosted_trees import BoostedTrees
+from qpruntime.estimators.boosted_trees import as_arrays
 from qpruntime.estimators.classifier import GPClassifier
 from qpruntime.estimators.ordinal import GPOrdinal
 from qpruntime.estimators.poisson import GPPoissonRegressor
@@ -222,7 +222,7 @@ def _effects() -> None:
 
 
 def _nearest_rows() -> None:
-    """Infer as default fits to many rows do: by nearest rows of few or many features, and trees."""
+    """Infer as default fits to many rows do: by nearest rows of few or many features."""
     for columns in (2, 12):
         X = np.random.default_rng(0).standard_normal((80, columns))
         y = np.where(X[:, 0] > 0.0, 1.0, -1.0)
@@ -231,8 +231,11 @@ def _nearest_rows() -> None:
             post: Any = infer_sparse(X, y, of, X[:20], nearest=5, method="qp")
             post.predict(X[:10])
             post.loo()
-        boosting = HistGradientBoostingClassifier(max_iter=1).fit(X, y)
-        BoostedTrees.of(boosting).predict_proba(X)
+
+
+def _saved_boosting() -> None:
+    X, f, _ = _data()
+    as_arrays(HistGradientBoostingClassifier(max_iter=1).fit(X, f > 0.0)).predict_proba(X)
 
 
 _INDUCING: dict[str, Any] = {"inducing": Inducing(6, subsample=16)}
@@ -323,6 +326,7 @@ GROUPS: dict[str, tuple[_Step, ...]] = {
     "sparse": (
         ("infer_sparse", _sparse_posterior),
         ("infer_sparse, nearest rows", _nearest_rows),
+        ("boosting of models from files", _saved_boosting),
         ("infer_precision", _sparse_precision),
         ("EffectsModel", _effects),
         ("GPClassifier, inducing points", lambda: _classes(**_INDUCING)),

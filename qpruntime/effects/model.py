@@ -331,7 +331,7 @@ def fit_from(
 ) -> Model:
     """Fit a model, beginning at the hyper-parameters named, until a step gains less than `gain`.
 
-    Without `towards_zero` deviations near zero are integrated as all others are.
+    Deviations near zero are integrated as all others are if `towards_zero` is false.
     """
     draft = draft_of(model)
     whole(model.max_sweeps, "max_sweeps", 1)

@@ -1,4 +1,4 @@
-"""Boosted trees as arrays, which files without code can hold."""
+"""Boosted trees of scikit-learn as arrays, which files without code can hold."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from qpruntime._restorable import restorable_call
 from qpruntime._sealed_file import DamagedFile
 from qpruntime._typing import Array, IntArray
 from qpruntime.estimators.boosted_trees_kernels import add_trees
 
-__all__ = ["BoostedTrees"]
+__all__ = ["BoostedTrees", "as_arrays"]
 
 
 @restorable_call("boosted-trees/1")
@@ -55,35 +56,6 @@ class BoostedTrees:
     n_features_in_: int
     classes_: NDArray[Any] | None = None
 
-    @classmethod
-    def of(cls, model: Any) -> BoostedTrees:
-        """Return the trees of a fitted `HistGradientBoostingClassifier` or regressor of numbers.
-
-        Regressors have the loss "poisson" or "absolute_error", and no feature is categorical.
-        """
-        trees = [tree.nodes for step in model._predictors for tree in step]
-        sizes = [len(nodes) for nodes in trees]
-        roots = np.cumsum([0, *sizes[:-1]])[: len(trees)]
-        nodes = np.concatenate(trees)
-        assert not nodes["is_categorical"].any()
-        own, first = np.arange(len(nodes)), np.repeat(roots, sizes)
-        is_leaf = nodes["is_leaf"].astype(bool)
-        children = [np.where(is_leaf, own, first + nodes[side]) for side in ("left", "right")]
-        classes = getattr(model, "classes_", None)
-        loss = "classes" if classes is not None else model.loss
-        return cls(
-            np.ravel(model._baseline_prediction).astype(float),
-            roots.astype(np.intp),
-            np.column_stack(children).astype(np.intp),
-            nodes["feature_idx"].astype(np.intp),
-            nodes["num_threshold"].astype(float),
-            nodes["missing_go_to_left"].astype(bool),
-            nodes["value"].astype(float),
-            {"classes": "classes", "poisson": "log", "absolute_error": "identity"}[loss],
-            model.n_features_in_,
-            classes,
-        )
-
     def predict(self, X: Array) -> Array:
         """Return rates or numbers, shape (T,)."""
         scores = self._scores(X)[:, 0]
@@ -107,18 +79,60 @@ class BoostedTrees:
         """Refuse arrays whose trees a kernel would walk without end or out of bounds."""
         nodes = self.feature, self.threshold, self.missing_left, self.value
         arrays = self.base, self.roots, self.children, *nodes
-        own = np.arange(self.value.size)
+        node_count = self.value.size
         if (
             "".join(array.dtype.kind for array in arrays) != "fiiifbf"
-            or {array.shape for array in nodes} != {own.shape}
-            or self.children.shape != (own.size, 2)
-            or not ((self.roots >= 0) & (self.roots < own.size)).all()
+            or {array.shape for array in nodes} != {(node_count,)}
+            or self.children.shape != (node_count, 2)
+            or not ((self.roots >= 0) & (self.roots < node_count)).all()
             or not ((self.feature >= 0) & (self.feature < self.n_features_in_)).all()
-            or not (self.children < own.size).all()
-            or not (self.children[self.children[:, 0] > own, 1] >= 0).all()
+            or not ((self.children >= 0) & (self.children < node_count)).all()
         ):
             raise DamagedFile("trees that no fit has made")
 
     def __reduce__(self) -> tuple[type[BoostedTrees], tuple[Any, ...]]:
         """Make a copy by a call, which checks what a file holds."""
         return BoostedTrees, tuple(vars(self).values())
+
+
+# Map of predictions to scores by the loss of a regressor.
+_LINKS = {"poisson": "log", "absolute_error": "identity", "squared_error": "identity"}
+
+
+def as_arrays(model: Any) -> Any:
+    """Return fitted histogram boosting of scikit-learn as `BoostedTrees`, other models as they are.
+
+    So are models with categorical features or other losses, and those of releases of scikit-learn
+    that keep their trees in another way.
+    """
+    boosting = HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    if type(model) not in boosting:
+        return model
+    classes = getattr(model, "classes_", None)
+    link = "classes" if classes is not None else _LINKS.get(model.loss)
+    try:
+        trees = [tree.nodes for step in model._predictors for tree in step]
+        nodes, baseline = np.concatenate(trees), np.ravel(model._baseline_prediction)
+        if link is None or nodes["is_categorical"].any():
+            return model
+        sizes = [len(tree) for tree in trees]
+        roots = np.cumsum([0, *sizes[:-1]])
+        indices, first_nodes = np.arange(len(nodes)), np.repeat(roots, sizes)
+        is_leaf = nodes["is_leaf"].astype(bool)
+        left, right = (
+            np.where(is_leaf, indices, first_nodes + nodes[side]) for side in ("left", "right")
+        )
+        return BoostedTrees(
+            baseline.astype(float),
+            roots.astype(np.intp),
+            np.column_stack([left, right]).astype(np.intp),
+            nodes["feature_idx"].astype(np.intp),
+            nodes["num_threshold"].astype(float),
+            nodes["missing_go_to_left"].astype(bool),
+            nodes["value"].astype(float),
+            link,
+            model.n_features_in_,
+            classes,
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return model

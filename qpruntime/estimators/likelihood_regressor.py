@@ -84,7 +84,9 @@ class LikelihoodRegressor(GPEstimator):
         `begin` are mean and spread of the latent function, if they are known; `shift` is added to
         it, by rows.
         """
-        settings = replace(settings_to_fit(self), linear=self._has_linear_part)
+        settings = settings_to_fit(self)
+        linear = self._has_linear_part and settings.sparse is None
+        settings = replace(settings, linear=linear)
         choice(self.method, "method", ("qp", "ep"))
         centre, unit, prior = 0.0, 1.0, None
         scaled = (

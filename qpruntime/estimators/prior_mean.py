@@ -23,6 +23,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import number, shown
 from qpruntime.errors import InputError, warn
+from qpruntime.estimators.boosted_trees import as_arrays
 from qpruntime.learning.inputs import RowGroups
 from qpruntime.learning.objective import learnt
 from qpruntime.learning.settings import Data
@@ -233,7 +234,7 @@ class CrossFitted:
     Attributes
     ----------
     estimators : tuple
-        Fitted to all rows but those of a fold; of "auto" they are `BoostedTrees`.
+        Fitted to all rows but those of a fold.
     slope, shift : ndarray, shape (K,)
         Of each process.
 
@@ -257,6 +258,10 @@ class CrossFitted:
     slope: Array
     shift: Array
     latent: Callable[[Any, Array], Array]
+
+    def without_code(self) -> CrossFitted:
+        """Return the same prior mean with boosting as arrays, which files can hold."""
+        return replace(self, estimators=tuple(map(as_arrays, self.estimators)))
 
     def at(self, X: Array) -> Array:
         """Return the prior means at points (T, d), shape (T, K)."""

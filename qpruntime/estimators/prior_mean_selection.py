@@ -16,9 +16,9 @@ from scipy.optimize import minimize_scalar
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
+from qpruntime._memory import fits
 from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
-from qpruntime.estimators.boosted_trees import BoostedTrees
 from qpruntime.estimators.prior_mean import (
     CrossFitted,
     Target,
@@ -61,8 +61,8 @@ __all__ = [
 
 _LOG = logging.getLogger("qpruntime")
 
-# Rows from which boosting is tried.
-_FEWEST = 200
+# Rows from which boosting is tried, and copies of them that it takes, of which most memory is.
+_FEWEST, _COPIES = 200, 2.0
 
 
 def boosted_classes(seed: int) -> BaseEstimator:
@@ -141,8 +141,6 @@ def with_mean(
             if judged is None:
                 return *train(processes, settings, rng), None
             mean, compare = judged
-            trees = tuple(BoostedTrees.of(fitted) for fitted in mean.estimators)
-            mean = replace(mean, estimators=trees)
             settings = replace(settings, compare_kernels=compare)
         else:
             rows = _some_rows(processes, np.arange(len(X)), _ROWS, rng_copy)
@@ -155,15 +153,16 @@ def with_mean(
 
 
 def _boosting_applies(data: Data, target: Target, settings: Settings) -> bool:
-    """Decide whether "auto" compares boosting with no boosting."""
+    """Decide whether "auto" compares boosting with no boosting, for which there must be memory."""
     groups = data.groups
     return (
         groups is not None
         and not data.inputs.stored
         and settings.integrate is None
         and selection_applies(data, settings)
-        and (len(data.y) if not groups.coincide else groups.count) >= _FEWEST
+        and (groups.count if groups.coincide else len(data.y)) >= _FEWEST
         and rarest_groups(target, groups) > 1
+        and fits(_COPIES * 8.0 * len(data.y) * data.inputs.width)
     )
 
 

@@ -73,8 +73,8 @@ def timetable_of(structure: Structure, known: ObservedSeries) -> Timetable | Non
 def weight_after(repetitions: int) -> float:
     """Return the posterior mean of the model's weight w after repetitions without a miss.
 
-    Each has probability 1 - p w, where p is the probability that the model misses. With many
-    repetitions k, p w is 1/(k + 2), as by Laplace's rule of succession.
+    Each has probability 1 - p w, where p is the probability that the model misses. The product p w
+    is 1/(k + 2) for many repetitions k, as by Laplace's rule of succession.
     """
     hit, k = 1.0 - _MISSED, repetitions
     repeated = (k + 1.0) / (k + 2.0) * (1.0 - hit ** (k + 2)) / (1.0 - hit ** (k + 1))

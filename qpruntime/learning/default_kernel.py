@@ -118,9 +118,9 @@ def _items(spread: Array | None, alone: bool) -> tuple[Kernel, int]:
 _LENGTHS = (1.0, 1.0 / 4.0, 1.0 / 16.0, 1.0 / 64.0)
 _LENGTH_BOUNDS = (1e-3, 1e3)
 _VARIANCE_BOUNDS = (1e-6, 1e8)
-# With a linear part: prior medians of the variances of the linear and the curved part, in units of
-# the squared scale; standard deviations of their logarithms, and of that of the length-scale; the
-# length-scale of the linear part, in units of the other's prior median.
+# Priors of a kernel with a linear part: medians of the variances of the linear and the curved part,
+# in units of the squared scale; standard deviations of their logarithms, and of the length-scale's;
+# the length-scale of the linear part, in units of the other's prior median.
 _LINEAR, _LINEAR_DEVIATION, _LINEAR_BOUNDS = 0.1, 1.0, (1e-6, 1e6)
 _CURVED, _CURVED_DEVIATION, _LENGTH_DEVIATION = 0.1, 2.0, 0.5
 _LINEAR_LENGTH = 10.0
@@ -211,8 +211,7 @@ def default_start(
     nu : float
         Of another Matérn kernel.
     linear : bool
-        Add a nearly linear part, with narrower priors. Features then share a length-scale, and the
-        units are standard deviations.
+        Add a nearly linear part, with narrower priors. The units are standard deviations then.
     """
     numbers, levels = units.numbers_and_levels
     # One feature is a series, whose engines take Markov kernels.
@@ -240,13 +239,13 @@ def default_start(
         columns = numbers if levels else None
         kernel, prior = _with_linear_part(kernel, prior, columns, variance, length)
         # Priors that the data contradict say that the function is far from linear.
-        other = default_start(units, scale, smooth, nu)
+        plain = default_start(units, scale, smooth, nu)
         return replace(
-            other,
+            plain,
             kernel=kernel,
             log_prior=prior,
             thetas=(),
-            others=(other,),
+            others=(plain,),
             least_log_prior=_CONFLICT,
         )
     shifts = [np.eye(kernel.n_dims)[-1] * math.log(share) for share in _LENGTHS]

@@ -297,6 +297,8 @@ class _Writer:
         return {kind: self._seen[id(x)]}
 
     def _object(self, x: object, place: str) -> Tree:
+        # What stands for parts of other packages by arrays.
+        x = x.without_code() if hasattr(x, "without_code") else x
         try:
             reduce = copyreg.dispatch_table.get(type(x))
             made = x.__reduce_ex__(4) if reduce is None else reduce(x)

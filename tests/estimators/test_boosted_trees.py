@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression
 
 import qpruntime
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
 from qpruntime._sealed_file import DamagedFile
-from qpruntime.estimators.boosted_trees import BoostedTrees
+from qpruntime.estimators.boosted_trees import BoostedTrees, as_arrays
 from tests.estimators.test_prior_mean_selection import FEW, thresholds
 from tests.tools.cases import every_case
 
@@ -33,13 +34,15 @@ def models():
         (classes(max_iter=3, max_leaf_nodes=200, min_samples_leaf=1), X, f > 0.0),
         (regressor(loss="poisson", max_iter=30), X, rng.poisson(np.exp(0.3 * f))),
         (regressor(loss="absolute_error", max_iter=30), X, 1e6 + f),
+        (regressor(loss="squared_error", max_iter=30), X, f),
         (classes(max_iter=30, min_samples_leaf=600), X, f > 0.0),  # leaves alone
     )
 
 
 def test_predictions_have_the_bits_of_scikit_learn():
     for model, X, y in models():
-        trees = BoostedTrees.of(model.fit(X, y))
+        trees = as_arrays(model.fit(X, y))
+        assert isinstance(trees, BoostedTrees)
         new = np.concatenate([X, np.full((1, 4), np.inf), np.full((1, 4), np.nan)])[::-1]
         for each in (trees, copy.deepcopy(trees), pickle.loads(pickle.dumps(trees))):
             if trees.classes_ is None:
@@ -50,7 +53,7 @@ def test_predictions_have_the_bits_of_scikit_learn():
 
 def test_arrays_that_would_be_walked_without_end_are_refused():
     model, X, y = models()[0]
-    trees = BoostedTrees.of(model.fit(X, y))
+    trees = as_arrays(model.fit(X, y))
     assert trees.value.size > 100
     ends = {
         "roots": trees.roots + trees.value.size,
@@ -82,9 +85,27 @@ def test_arrays_that_would_be_walked_without_end_are_refused():
 def test_models_with_boosting_are_saved(model, observed, tmp_path):
     X, f, rng = thresholds(400)
     model = model(**FEW).fit(X, observed(f, rng))
-    assert isinstance(model.prior_mean_.estimators[0], BoostedTrees)
     model.save(tmp_path / "model")
     again = qpruntime.load(tmp_path / "model")
+    assert isinstance(again.prior_mean_.estimators[0], BoostedTrees)
+    assert not isinstance(model.prior_mean_.estimators[0], BoostedTrees)
     predict = "predict_proba" if isinstance(model, GPClassifier) else "predict"
     np.testing.assert_array_equal(getattr(again, predict)(X), getattr(model, predict)(X))
     np.testing.assert_array_equal(again.prior_mean_.spread(X), model.prior_mean_.spread(X))
+
+
+def test_other_models_stay_as_they_are():
+    """Losses and features without arrays, and trees that another release keeps in another way."""
+    X, f, _ = rows(200)
+    levels = np.column_stack([np.digitize(X[:, :1], [0.0]), X[:, 1:]])
+    regressor = HistGradientBoostingRegressor
+    for model in (
+        regressor(loss="gamma", max_iter=2).fit(X, np.exp(f)),
+        regressor(max_iter=2, categorical_features=[0]).fit(levels, levels[:, 0]),
+        LogisticRegression().fit(np.nan_to_num(X), f > 0.0),
+    ):
+        assert as_arrays(model) is model
+    later = regressor(max_iter=2).fit(X, f)
+    assert isinstance(as_arrays(later), BoostedTrees)
+    del later._predictors
+    assert as_arrays(later) is later

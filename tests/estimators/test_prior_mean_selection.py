@@ -56,7 +56,7 @@ def test_the_default_takes_boosting_above_1500_rows_if_it_gains(caplog):
 
 @pytest.mark.filterwarnings("ignore:the evidence was not maximised")
 def test_the_default_compares_nothing_where_the_user_decides(monkeypatch):
-    """Given kernels, engines and averages, stored rows, and a likelihood without y = f + noise."""
+    """Given kernels, engines and averages, rows on disk or too many, other likelihoods."""
 
     def unwanted(*_):
         raise AssertionError("boosting is compared")
@@ -80,6 +80,11 @@ def test_the_default_compares_nothing_where_the_user_decides(monkeypatch):
     stored = zarr.array(np.tile(X, (6, 1)) + 1e-3 * np.arange(1800)[:, None], chunks=(500, 5))
     model = GPClassifier(random_state=0, optimize=Search(max_iter=1))
     assert model.fit(stored, np.tile(y, 6)).prior_mean_ is None
+    # Copies of rows need memory.
+    needed = []
+    monkeypatch.setattr(prior_mean_selection, "fits", lambda nbytes: needed.append(nbytes))
+    assert GPClassifier(**FEW).fit(X, y).prior_mean_ is None
+    assert needed == [2.0 * X.nbytes]
 
 
 # --- Densities of a line of scores
