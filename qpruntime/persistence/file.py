@@ -297,7 +297,7 @@ class _Writer:
         return {kind: self._seen[id(x)]}
 
     def _object(self, x: object, place: str) -> Tree:
-        # What stands for parts of other packages by arrays.
+        # An object may have a form whose parts are arrays in place of other packages.
         x = x.without_code() if hasattr(x, "without_code") else x
         try:
             reduce = copyreg.dispatch_table.get(type(x))
