@@ -16,6 +16,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
+from qpruntime._duration import announce
 from qpruntime._memory import fits
 from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
@@ -63,6 +64,8 @@ _LOG = logging.getLogger("qpruntime")
 
 # Rows from which boosting is tried, and copies of them that it takes, of which most memory is.
 _FEWEST, _COPIES = 200, 2.0
+# Seconds of boosting in all folds for each number in X: 33 s for one of 667 000 rows of 20 columns.
+_SECONDS = 5e-6
 
 
 def boosted_classes(seed: int) -> BaseEstimator:
@@ -125,6 +128,9 @@ def with_mean(
     rng_copy = copy.deepcopy(rng)
     seed = int(rng_copy.integers(2**31))
     X = data.inputs.in_memory().X
+    if estimator is None:
+        seconds = _SECONDS * X.size
+        announce(f"boosting of {len(X)} rows", seconds, "prior_mean=None spares it")
     mean, scores = cross_fitted(
         target.boosting(seed) if estimator is None else estimator,
         X,

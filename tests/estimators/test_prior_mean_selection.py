@@ -43,13 +43,16 @@ def labels(n, seed=0):
 
 
 @pytest.mark.filterwarnings("ignore:the evidence was not maximised")
-def test_the_default_takes_boosting_above_1500_rows_if_it_gains(caplog):
+def test_the_default_takes_boosting_above_1500_rows_if_it_gains(caplog, monkeypatch):
     caplog.set_level(logging.INFO, "qpruntime")
     X, y = labels(1600)
     model = GPClassifier(random_state=0, optimize=Search(max_iter=1))
     assert model.fit(X[:1500], y[:1500]).prior_mean_ is None
     assert not [text for text in caplog.messages if "boosting" in text]
+    monkeypatch.setattr(prior_mean_selection, "_SECONDS", 60.0 / X.size)
     assert model.fit(X, y).prior_mean_ is not None
+    said = "boosting of 1600 rows will take about 60 s; prior_mean=None spares it"
+    assert [text for text in caplog.messages if said in text]
     (line,) = [text for text in caplog.messages if "prior mean by boosting: +" in text]
     assert float(re.search(r"boosting: \+(\d\.\d+) log density a row", line)[1]) > 0.05
 
