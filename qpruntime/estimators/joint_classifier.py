@@ -31,12 +31,12 @@ from qpruntime.inference.multiclass.posterior import (
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 from qpruntime.inference.multiclass.sparse import SparseClassPosterior, settled_by_points
 from qpruntime.inference.sparse.features import InducingInputs as Points
-from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import automatic_start, default_start, given_start
 from qpruntime.learning.inducing_points import clusters, levels_of, sample, units
 from qpruntime.learning.inputs import Inputs, RowGroups
 from qpruntime.learning.model_selection.budget import DENSE_ROW_LIMIT
 from qpruntime.learning.options import Inducing, Series, integrate_of
+from qpruntime.learning.scaling import Units
 from qpruntime.learning.settings import Data, Settings, generator, left_open, settings_of
 from qpruntime.learning.train import train
 from qpruntime.projection.projector import Projector

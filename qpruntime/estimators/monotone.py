@@ -15,10 +15,10 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.prior_mean import given_estimator
 from qpruntime.kernels.derivative_covariance import require_slopes
-from qpruntime.kernels.scaling import Units
 from qpruntime.learning.fit import spread_rows
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.monotone_solver import with_slopes
+from qpruntime.learning.scaling import Units
 from qpruntime.learning.settings import Data, Settings, Slopes
 
 __all__ = ["monotone_data", "one_direction"]

@@ -41,11 +41,11 @@ from qpruntime.estimators.pairwise_data import (
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFAULT_TOL
 from qpruntime.inference.operator.functionals import Functionals
-from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import own_start, preference_start
 from qpruntime.learning.hyperpriors import priors_of
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.options import Integrate, Search, integrate_of
+from qpruntime.learning.scaling import Units
 from qpruntime.learning.settings import Data, Settings, generator, search_of
 from qpruntime.learning.train_operator import train_operator
 from qpruntime.likelihoods import Likelihood

@@ -16,9 +16,9 @@ from qpruntime._typing import Array
 from qpruntime.errors import InputError
 from qpruntime.kernels.default import Belief, LogNormal, default_kernel, each_column, table_kernel
 from qpruntime.kernels.mixed_inputs import On, Same
-from qpruntime.kernels.scaling import Units
 from qpruntime.learning.hyperpriors import Priors, priors_of
 from qpruntime.learning.initialisation import degenerate
+from qpruntime.learning.scaling import Units
 
 __all__ = [
     "Start",

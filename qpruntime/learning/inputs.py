@@ -29,9 +29,9 @@ from qpruntime.dataframes.lazy_rows import sample as read_rows
 from qpruntime.inference.leave_groups import leave_groups_out
 from qpruntime.inference.posterior import Posterior, moved_to
 from qpruntime.inference.sparse.data import ChunkedRows, rows_of
-from qpruntime.kernels.scaling import Units
 from qpruntime.learning.inducing_points import SAMPLE, sample
 from qpruntime.learning.rank_transform import Warp
+from qpruntime.learning.scaling import Units
 
 __all__ = ["InputView", "Inputs", "RowGroups", "equal_rows"]
 

@@ -21,10 +21,10 @@ from qpruntime.errors import InputError
 from qpruntime.execution.executors import threads_of
 from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.kernels.derivative_covariance import DerivativeRows
-from qpruntime.kernels.scaling import Units
 from qpruntime.learning.inputs import Inputs, RowGroups
 from qpruntime.learning.objective import OBJECTIVES
 from qpruntime.learning.options import OPEN_POINTS, Inducing, Integrate, Search, Series
+from qpruntime.learning.scaling import Units
 from qpruntime.projection.projector import Projector
 
 __all__ = [

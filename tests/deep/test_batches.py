@@ -10,7 +10,7 @@ jax = pytest.importorskip("jax", reason="the extra deep is not installed")
 from qpruntime import InputError  # noqa: E402
 from qpruntime.deep import DeepGPClassifier, DeepGPRegressor, batches  # noqa: E402
 from qpruntime.deep.batches import feed_of, standard_units  # noqa: E402
-from qpruntime.kernels.scaling import Units  # noqa: E402
+from qpruntime.learning.scaling import Units  # noqa: E402
 
 OPTIONS = {"inducing": 6, "max_iter": 60, "batch_size": 16, "random_state": 0}
 

@@ -17,9 +17,9 @@ from qpruntime.kernels.cross_covariance import (
 )
 from qpruntime.kernels.default import each_column
 from qpruntime.kernels.gradients import covariance_function
-from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import default_start
 from qpruntime.learning.inducing_points import clusters, levels_of, units
+from qpruntime.learning.scaling import Units
 from tests.tools.cases import every_case
 from tests.tools.oracle import slopes
 

@@ -25,8 +25,8 @@ from qpruntime.inference.sparse.checkpoint import (
     write_arrays,
 )
 from qpruntime.inference.sparse.data import Held, Lazy
-from qpruntime.kernels.scaling import Units
 from qpruntime.learning.optimise import Optimum
+from qpruntime.learning.scaling import Units
 from qpruntime.learning.sparse.checkpoint import FitFile, FitState
 from qpruntime.learning.sparse.objective import Place
 from tests.tools.fuzz import bytewise

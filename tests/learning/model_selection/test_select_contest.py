@@ -10,7 +10,6 @@ import pytest
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from qpruntime import GPClassifier
-from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import default_start
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.model_selection import select
@@ -28,6 +27,7 @@ from qpruntime.learning.model_selection.select import (
     compare_kernels,
     tune_variance,
 )
+from qpruntime.learning.scaling import Units
 from qpruntime.learning.settings import Data, settings_of
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
