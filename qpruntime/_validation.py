@@ -26,6 +26,7 @@ __all__ = [
     "has_masked",
     "levels",
     "no_kernel",
+    "no_text",
     "number",
     "path_of",
     "real",
@@ -68,6 +69,30 @@ def real(value: object, name: str) -> Array:
         return floats(value)
     except TypeError as error:
         raise InputError(f"{name} must be an array of real numbers: {error}") from error
+
+
+def no_text(value: object, name: str) -> None:
+    """Raise `InputError` for text where numbers belong, also for text that looks like numbers.
+
+    scikit-learn converts what it can: a column that was read as text would be taken for numbers.
+    """
+    try:
+        array = np.asarray(value)
+    except Exception:  # what is no array is for validators to complain of
+        return
+    kind = array.dtype.kind
+    if kind in "SUT" or (
+        kind == "O" and any(isinstance(entry, (str, bytes)) for entry in array.flat)
+    ):
+        raise InputError(
+            f"{name} must be numbers, and there is text in it: convert what are numbers, "
+            f"np.asarray({name}, dtype=float)"
+            + (
+                ", or hand over a data frame, whose columns of text are levels"
+                if name == "X"
+                else ""
+            )
+        )
 
 
 def has_masked(value: object) -> bool:

@@ -8,19 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import floats, shown, unmasked
+from qpruntime._validation import shown
 from qpruntime.dataframes.levels import Codes, check_kinds, numbers_of, sorted_levels
 from qpruntime.dataframes.readers import (
     Column,
     DataColumns,
     Frame,
-    columns_of,
     is_frame,
-    of_array,
 )
 from qpruntime.errors import InputError, warn
 
@@ -31,14 +29,11 @@ __all__ = [
     "Coding",
     "EncodedTable",
     "column_numbers",
-    "counted_rows",
     "held",
     "indicator_rows",
-    "medians_of",
     "names_of",
     "numbers_of",
     "permuted",
-    "read_table",
     "rows_of",
     "sorted_levels",
 ]
@@ -324,85 +319,3 @@ def _ordered(column: Column) -> tuple[Any, ...]:
 
 def _first(values: Sequence[Any] | None) -> object:
     return next((value for value in values or () if value is not None), None)
-
-
-# --- Reading a table
-
-# The median of a column is taken over at most this many evenly spaced rows.
-_MEDIAN_ROWS = 20_000
-
-
-def read_table(X: Frame, known: EncodedTable | None) -> tuple[Frame, list[Column] | None]:
-    """Return a table whose masked entries are missing, and its columns.
-
-    None in place of columns if scikit-learn reads the table just as well.
-    """
-    X = unmasked(X, "X", missing=True)
-    return X, _columns(X, known)
-
-
-def _columns(X: Frame, known: EncodedTable | None) -> list[Column] | None:
-    mixed = known is not None and not known.plain
-    if is_frame(X):
-        return None if not mixed and _numeric(X) else columns_of(X)
-    array = X
-    if not isinstance(X, np.ndarray):
-        try:
-            array = np.asarray(X)
-        except Exception:  # what is no array is for validators to complain of
-            return None
-    if array.ndim != 2 or array.dtype.kind not in "biufO" or 0 in array.shape:
-        return None
-    if array.dtype.kind == "O" and not mixed and not _has_gaps(array):
-        return None
-    if array.dtype.kind == "f" and not mixed and np.isfinite(array).all():
-        return None
-    if array.dtype.kind in "biu" and not mixed:
-        return None
-    return of_array(array, [str(k) for k in range(array.shape[1])])
-
-
-def _numeric(X: Frame) -> bool:
-    """Decide whether a data frame has numbers of numpy alone, all of them finite."""
-    dtypes = getattr(X, "dtypes", None)
-    kinds = [d.kind if isinstance(d, np.dtype) else "" for d in getattr(dtypes, "values", [""])]
-    numbers = all(kind and kind in "biuf" for kind in kinds)
-    return numbers and bool(np.isfinite(X.to_numpy(dtype=float)).all())
-
-
-def _has_gaps(array: NDArray[Any]) -> bool:
-    """Decide whether a matrix of objects has missing entries, and no text."""
-    if any(isinstance(entry, (str, bytes)) for entry in array.flat):
-        return False
-    return any(
-        entry is None
-        or type(entry).__name__ == "NAType"
-        or (isinstance(entry, float) and entry != entry)
-        for entry in array.flat
-    )
-
-
-def counted_rows(sample_weight: ArrayLike | None, X: Frame) -> NDArray[np.intp] | None:
-    """Return the rows of a weight above 0; None for all, and for what are no weights of rows."""
-    if sample_weight is None:
-        return None
-    try:
-        weights = floats(sample_weight)
-    except TypeError:  # of which `weighed` complains
-        return None
-    rows = len(X) if hasattr(X, "__len__") else len(np.asarray(X))
-    if weights.shape != (rows,) or not (weights > 0.0).any() or (weights > 0.0).all():
-        return None
-    return np.flatnonzero(weights > 0.0)
-
-
-def medians_of(X: Frame, counted: NDArray[np.intp] | None) -> EncodedTable | None:
-    """Return the medians that replace missing numbers in later rows."""
-    try:
-        numbers = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
-        if counted is not None:
-            numbers = numbers[counted]
-        numbers = np.asarray(numbers[:: len(numbers) // _MEDIAN_ROWS + 1], dtype=float)
-        return EncodedTable.of(of_array(numbers, [str(k) for k in range(numbers.shape[1])]))
-    except Exception:  # no matrix of numbers, of which validators complain
-        return None

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from qpruntime._typing import Array
-from qpruntime._validation import choice, flag, number, shown, whole
+from qpruntime._validation import choice, flag, no_text, number, shown, whole
 from qpruntime.dataframes.lazy_rows import LazyInputs, is_lazy
 from qpruntime.deep.batches import feed_of, standard_units
 from qpruntime.deep.initialisation import first_layers
@@ -22,7 +22,7 @@ from qpruntime.deep.plots import draw_history, draw_layers
 from qpruntime.deep.predictive import drawn, normals
 from qpruntime.deep.training import Trained, TrainingPlan, polished, reporting, train
 from qpruntime.errors import InputError
-from qpruntime.estimators.input_data import checked, no_text
+from qpruntime.estimators.input_data import checked
 from qpruntime.execution.blas_threads import alone
 from qpruntime.learning.inducing_points import SAMPLE, sample
 from qpruntime.learning.inputs import Inputs

@@ -34,12 +34,10 @@ from qpruntime.estimators.averaging import (
 )
 from qpruntime.estimators.input_data import (
     checked,
-    in_memory,
     kernel_of_columns,
-    matrix_of,
-    no_text,
     on_columns,
     refuse_levels,
+    rows_of_model,
 )
 from qpruntime.estimators.latent_functions import Components, LatentPaths, components_of
 from qpruntime.estimators.monotone import monotone_data
@@ -117,11 +115,10 @@ class GPEstimator(Parameters):
     def validate_points(self, X: ArrayLike) -> Array:
         """Validate points to predict at."""
         check_is_fitted(self)
-        X, table = matrix_of(self, in_memory(X), False)
-        if table is not None:
-            return np.asarray(checked(check_array, table, dtype=np.float64))
-        no_text(X, "X")
-        return np.asarray(checked(validate_data, self, X, dtype=np.float64, reset=False))
+        rows = rows_of_model(self, X, False)
+        if (points := rows.points()) is not None:
+            return np.asarray(checked(check_array, points, dtype=np.float64))
+        return np.asarray(checked(validate_data, self, rows.given, dtype=np.float64, reset=False))
 
     def _predict_once(self) -> tuple[Array, ...]:
         table, model = self.columns_, copy.copy(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -25,9 +26,10 @@ from sklearn.utils.validation import (
 )
 
 from qpruntime._typing import Array
-from qpruntime._validation import shown, unmasked
-from qpruntime.dataframes.encoding import EncodedTable, counted_rows, medians_of, read_table
-from qpruntime.dataframes.lazy_rows import as_array, inputs_of, is_lazy
+from qpruntime._validation import no_text, shown, unmasked
+from qpruntime.dataframes.encoding import EncodedTable
+from qpruntime.dataframes.feature_rows import FeatureRows, read_rows
+from qpruntime.dataframes.lazy_rows import LazyInputs, as_array
 from qpruntime.dataframes.levels import (
     is_missing,
     kinds_of,
@@ -58,12 +60,10 @@ __all__ = [
     "classes_of",
     "fit_data",
     "group_codes",
-    "in_memory",
     "kernel_of_columns",
-    "matrix_of",
-    "no_text",
     "on_columns",
     "refuse_levels",
+    "rows_of_model",
     "signs_of",
     "weighed",
 ]
@@ -183,42 +183,34 @@ def fit_data(
     y = _targets(y)
     if options.get("y_numeric"):
         no_text(y, "y")
-    if is_lazy(X):
-        if not _whole(model, X):
-            return _stored(model, X, y, reset)
-        X = in_memory(X)
-    X, points = matrix_of(model, X, reset, sample_weight)
-    if points is not None:
+    rows = rows_of_model(model, X, reset, sample_weight, _most(model))
+    if rows.stored is not None:
+        return _stored(model, rows.stored, y, reset)
+    if (matrix := rows.points()) is not None:
         checks = {"dtype": np.float64, "estimator": model, **options}
-        points, targets = checked(check_X_y, points, y, **checks)
+        points, targets = checked(check_X_y, matrix, y, **checks)
     else:
-        no_text(X, "X")
         checks = {"dtype": np.float64, "reset": reset, **options}
-        points, targets = checked(validate_data, model, X, y, **checks)
+        points, targets = checked(validate_data, model, rows.given, y, **checks)
     names = tuple(str(name) for name in getattr(model, "feature_names_in_", ()))
     return Inputs(points, names, model.columns_), targets
 
 
 def _stored(
-    model: BaseEstimator, X: Frame, y: ColumnLike, reset: bool
+    model: BaseEstimator, X: LazyInputs, y: ColumnLike, reset: bool
 ) -> tuple[Inputs, NDArray[Any]]:
     """Return rows that are read in parts, and targets that belong to them."""
-    inputs = Inputs(inputs_of(X, "X"))
+    inputs = Inputs(X)
     targets = checked(column_or_1d, y)
     if len(targets) != len(inputs):
         raise InputError(f"y must have {len(inputs)} rows like X, got {len(targets)}")
     if reset:
-        model.n_features_in_, model.columns_ = inputs.width, None
+        model.n_features_in_ = inputs.width
     elif inputs.width != model.n_features_in_:
         raise InputError(
             f"X must have {model.n_features_in_} columns as before, got {inputs.width}"
         )
     return inputs, targets
-
-
-def in_memory(X: Frame) -> Frame:
-    """Return rows that could be read in parts as an array, and anything else unchanged."""
-    return checked(lambda rows: np.asarray(as_array(rows, "X")), X) if is_lazy(X) else X
 
 
 def _targets(y: ColumnLike) -> ColumnLike:
@@ -244,30 +236,6 @@ def _targets(y: ColumnLike) -> ColumnLike:
                 "without one out"
             )
     return y
-
-
-def no_text(value: object, name: str) -> None:
-    """Raise `InputError` for text where numbers belong, also for text that looks like numbers.
-
-    scikit-learn converts what it can: a column that was read as text would be taken for numbers.
-    """
-    try:
-        array = np.asarray(value)
-    except Exception:  # what is no array is for validators to complain of
-        return
-    kind = array.dtype.kind
-    if kind in "SUT" or (
-        kind == "O" and any(isinstance(entry, (str, bytes)) for entry in array.flat)
-    ):
-        raise InputError(
-            f"{name} must be numbers, and there is text in it: convert what are numbers, "
-            f"np.asarray({name}, dtype=float)"
-            + (
-                ", or hand over a data frame, whose columns of text are levels"
-                if name == "X"
-                else ""
-            )
-        )
 
 
 def weighed(
@@ -344,70 +312,51 @@ def group_codes(groups: ArrayLike | None, n: int) -> NDArray[np.intp] | None:
     return numbers_of(levels, known).astype(np.intp)
 
 
-def _whole(model: BaseEstimator, X: Frame) -> bool:
-    """Decide whether rows that could be read in parts are taken at once, for the dense engine."""
+def _most(model: BaseEstimator) -> float:
+    """Return how many rows that could be read in parts are read at once, for the dense engine."""
     if left_open(model.inducing):
-        return len(getattr(X, "shape", ())) == 2 and X.shape[0] <= DENSE_ROW_LIMIT
-    return model.inducing is None
+        return DENSE_ROW_LIMIT
+    return math.inf if model.inducing is None else 0.0
 
 
 # --- Data frames ---------------------------------------------------------------------------------
 
 
-def matrix_of(
-    model: BaseEstimator, X: Frame, reset: bool, sample_weight: ArrayLike | None = None
-) -> tuple[Frame, Array | None]:
-    """Return a table, and its matrix of numbers; None if scikit-learn reads it as it is.
+def rows_of_model(
+    model: BaseEstimator,
+    X: Frame,
+    reset: bool,
+    sample_weight: ArrayLike | None = None,
+    most: float = math.inf,
+) -> FeatureRows:
+    """Read rows for a model, and check the names of their columns.
 
-    Masked entries are missing values. If `reset` is True, the encoding of columns is learnt from
-    rows of a weight above 0 and stored as ``model.columns_``. Otherwise the table is read by the
-    stored encoding. A fit to rows that are read in parts stores none.
+    If `reset` is True, the encoding of columns is learnt and stored as ``model.columns_``.
+    Otherwise the rows are read by the stored encoding. A fit to rows that are read in parts, of
+    which there are more than `most`, stores none.
 
     Raises
     ------
     InputError
         If a column cannot be read; names that differ are reported as scikit-learn does.
     """
-    if hasattr(X, "toarray"):
-        return X, None
-    known: EncodedTable | None = None if reset else getattr(model, "columns_", None)
-    X, columns = read_table(X, known)
-    if columns is None:
-        if reset:
-            model.columns_ = medians_of(X, counted_rows(sample_weight, X))
-        return X, None
-    weighted = columns
+    known = None if reset else getattr(model, "columns_", None)
+    rows = read_rows(X, known, learn=reset, sample_weight=sample_weight, most=most)
+    table = rows.table
     if reset:
-        counted = counted_rows(sample_weight, X)
-        if counted is not None:
-            weighted = [column.take(counted) for column in columns]
-        table = EncodedTable.of(weighted)
-        if not (table.plain or getattr(model, "takes_levels", False)):
+        numbers = table is None or rows.columns is None or table.plain
+        if table is not None and not (numbers or getattr(model, "takes_levels", False)):
             raise _numbers_only(model, table)
         model.columns_ = table
-    elif known is None:
-        raise InputError(
-            f"{type(model).__name__} was fitted to rows that were read in parts: give numbers "
-            "without missing values"
-        )
-    else:
-        table = known
-    if (
-        len(weighted) == 1
-        and weighted[0].numbers is not None
-        and np.isnan(weighted[0].numbers).any()
-    ):
-        raise InputError(
-            f"column {columns[0].name} is the only one, so it has the times of a series, and "
-            "it has missing values (NaN): leave these rows out"
-        )
-    names = _names_first(X)
+    if rows.columns is None:
+        return rows
+    names = _names_first(rows.given)
     try:
         _check_feature_names(model, names, reset=reset)
         _check_n_features(model, names, reset=reset)
     except ValueError as error:
         raise InputError(str(error)) from error
-    return X, table.matrix(columns, silent=reset)
+    return rows
 
 
 def on_columns(inputs: Inputs, estimator: BaseEstimator) -> BaseEstimator:
