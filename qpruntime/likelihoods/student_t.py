@@ -44,8 +44,8 @@ _WIDEST, _WIDER, _FARTHEST = 5.0, 1e4, 40.0
 #: A peak is left out if its log is so far below the other's; valleys may be `_DEEPEST` deep.
 _LOST, _DEEPEST = 40.0, 36.0
 #: Digits of f - y and of log p limit f over the distance on which the density varies, and the fall
-#: of log p from y to mu.
-_DIGITS, _STEEPEST = 64.0, 500.0
+#: of log p from y to mu. At this limit sigma* has an error of 2e-12.
+_DIGITS, _STEEPEST = 2.0**15, 500.0
 #: exp(_LOW) and exp(_HIGH) leave no distance out; 70 bisections between reach its last digit.
 _LOW, _HIGH, _HALVINGS = -1000.0, 300.0, 70
 
