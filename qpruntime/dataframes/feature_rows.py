@@ -28,19 +28,19 @@ class FeatureRows:
 
     Attributes
     ----------
-    given : Frame
+    source : Frame
         The rows as scikit-learn can validate them: masked entries are missing values.
     table : EncodedTable or None
         Levels and medians of columns; None for rows that are read in parts.
     columns : list of Column or None
-        Columns that `points` encodes; None if scikit-learn reads `given` just as well.
+        Columns that `points` encodes; None if scikit-learn reads `source` just as well.
     stored : LazyInputs or None
         The rows, if they are read in parts.
     learnt : bool
         True if the table is that of these rows.
     """
 
-    given: Frame
+    source: Frame
     table: EncodedTable | None = None
     columns: list[Column] | None = None
     stored: LazyInputs | None = None
@@ -93,15 +93,16 @@ def read_rows(
     if columns is None:
         no_text(X, "X")
         return FeatureRows(X, _medians(X, counted) if learn else known)
-    seen = columns if counted is None else [column.take(counted) for column in columns]
-    table = EncodedTable.of(seen) if learn else known
+    weighted = columns if counted is None else [column.take(counted) for column in columns]
+    table = EncodedTable.of(weighted) if learn else known
     if table is None:
         raise InputError(
             "the fit was to rows that were read in parts: give numbers without missing values"
         )
-    if len(seen) == 1 and seen[0].numbers is not None and np.isnan(seen[0].numbers).any():
+    first = weighted[0]
+    if len(weighted) == 1 and first.numbers is not None and np.isnan(first.numbers).any():
         raise InputError(
-            f"column {seen[0].name} is the only one, so it has the times of a series, and it has "
+            f"column {first.name} is the only one, so it has the times of a series, and it has "
             "missing values (NaN): leave these rows out"
         )
     return FeatureRows(X, table, columns, learnt=learn)

@@ -118,7 +118,7 @@ class GPEstimator(Parameters):
         rows = rows_of_model(self, X, False)
         if (points := rows.points()) is not None:
             return np.asarray(checked(check_array, points, dtype=np.float64))
-        return np.asarray(checked(validate_data, self, rows.given, dtype=np.float64, reset=False))
+        return np.asarray(checked(validate_data, self, rows.source, dtype=np.float64, reset=False))
 
     def _predict_once(self) -> tuple[Array, ...]:
         table, model = self.columns_, copy.copy(self)

@@ -191,7 +191,7 @@ def fit_data(
         points, targets = checked(check_X_y, matrix, y, **checks)
     else:
         checks = {"dtype": np.float64, "reset": reset, **options}
-        points, targets = checked(validate_data, model, rows.given, y, **checks)
+        points, targets = checked(validate_data, model, rows.source, y, **checks)
     names = tuple(str(name) for name in getattr(model, "feature_names_in_", ()))
     return Inputs(points, names, model.columns_), targets
 
@@ -350,7 +350,7 @@ def rows_of_model(
         model.columns_ = table
     if rows.columns is None:
         return rows
-    names = _names_first(rows.given)
+    names = _names_first(rows.source)
     try:
         _check_feature_names(model, names, reset=reset)
         _check_n_features(model, names, reset=reset)
