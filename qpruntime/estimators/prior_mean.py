@@ -328,6 +328,7 @@ def cross_fitted(
     scale: Array | None,
     offset: Array | float,
     seed: int,
+    after_first: Callable[[NDArray[np.intp], Array], None] | None = None,
 ) -> tuple[CrossFitted, Array]:
     """Return a prior mean, and the scores (N, K) of the rows, each by the fold without it.
 
@@ -348,6 +349,9 @@ def cross_fitted(
         What is observed is `scale` times the sum of f and `offset`.
     seed : int
         Of the folds.
+    after_first : function, optional
+        Called with the rows of the first fold and their scores (n, K); what it raises ends the
+        fits.
 
     Raises
     ------
@@ -373,6 +377,8 @@ def cross_fitted(
             _fit(fold_estimator, X, target, groups, train, seed)
             scores[held_out] = target.latent(fold_estimator, X[held_out])
         models.append(fold_estimator)
+        if after_first is not None and len(models) == 1:
+            after_first(held_out, scores[held_out])
     if not np.isfinite(scores).all():
         raise InputError("prior_mean predicts values that are not finite")
     lines = [

@@ -8,7 +8,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,22 +128,29 @@ def with_mean(
     rng_copy = copy.deepcopy(rng)
     seed = int(rng_copy.integers(2**31))
     X = data.inputs.in_memory().X
+    trial = None
     if estimator is None:
-        seconds = _SECONDS * X.size
-        announce(f"boosting of {len(X)} rows", seconds, "prior_mean=None spares it")
-    mean, scores = cross_fitted(
-        target.boosting(seed) if estimator is None else estimator,
-        X,
-        replace(target, groups=data.groups),
-        [(_graded(data.projector.likelihood), data.y) for data in processes],
-        data.weights,
-        data.scale,
-        offset,
-        seed,
-    )
+        trial = _unless_it_fails(lambda: _Trial(X, processes, offset, settings, seed, train))
+        if trial is None:
+            return *train(processes, settings, rng), None
+        announce(f"boosting of {len(X)} rows", _SECONDS * X.size, "prior_mean=None spares it")
+    try:
+        mean, scores = cross_fitted(
+            target.boosting(seed) if estimator is None else estimator,
+            X,
+            replace(target, groups=data.groups),
+            [(_graded(data.projector.likelihood), data.y) for data in processes],
+            data.weights,
+            data.scale,
+            offset,
+            seed,
+            None if trial is None else trial.check,
+        )
+    except _Unpromising:
+        return *train(processes, settings, rng), None
     with _all_may_be_in_the_mean():
-        if estimator is None:
-            judged = _judged(mean, scores, X, processes, offset, settings, seed, train)
+        if trial is not None:
+            judged = _unless_it_fails(lambda: trial.judged(mean, scores))
             if judged is None:
                 return *train(processes, settings, rng), None
             mean, compare = judged
@@ -172,103 +179,159 @@ def _boosting_applies(data: Data, target: Target, settings: Settings) -> bool:
     )
 
 
-def _judged(
-    mean: CrossFitted,
-    scores: Array,
-    X: Array,
-    processes: Sequence[Data],
-    offset: Array | float,
-    settings: Settings,
-    seed: int,
-    train: Train,
-) -> tuple[CrossFitted, bool] | None:
-    """Return the prior mean with slopes beside a process, None if rows do not gain by it.
+class _Unpromising(Exception):
+    """Trees lose so much at the rows of one fold that more of them are not worth their time."""
 
-    The second value says whether the process adds to the mean: where trees explain everything, all
-    kernels predict alike, and comparing them took two thirds of the fit. Kernels are learnt from
-    `_ROWS` rows, in ranks of the features if the process alone gains by them. Few inducing points
-    and nearest rows infer at most `COMPARISON_ROWS` rows.
-    """
-    rng = np.random.default_rng(seed)
-    rows = _some_rows(processes, np.arange(len(X)), COMPARISON_ROWS, rng)
-    left_out = sample(rows.size, LOO_ROWS, rng)
-    learnt_from = _some_rows(processes, rows, _ROWS, rng)
-    few, inducing = _few(settings), Inducing()
-    # The default may take ranks of the features for few rows, too.
-    search = few if settings.auto is None else replace(few, inducing=inducing)
-    few_rows = [subset_data(data, X[learnt_from], learnt_from) for data in processes]
+
+_Result = TypeVar("_Result")
+
+
+def _unless_it_fails(compute: Callable[[], _Result]) -> _Result | None:
+    """Return what is computed; None if there is no proper posterior, or training fails."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            plain, choice = train(few_rows, search, rng)
-            if choice is not None and choice.warp is not None:
-                X = choice.warp(X)
-            mean, fits = beside_a_process(
-                mean, scores, X, learnt_from, processes, offset, settings, rng, train, 1
-            )
-            values = mean.of(scores)
-            moved = [replace(data, prior=values[:, k] + offset) for k, data in enumerate(processes)]
-            sweeps = min(few.max_sweeps, _MAX_SWEEPS)
-            points = replace(few, inducing=inducing, max_sweeps=sweeps)
-            beside = [fit or plain_fit for fit, plain_fit in zip(fits, plain, strict=True)]
-            with_process = _left_out(moved, beside, X, rows, left_out, points, seed)
-            gain = with_process - _left_out(processes, plain, X, rows, left_out, points, seed)
-            judges, likelihoods = rows[left_out], [data.projector.likelihood for data in processes]
-            alone = _by_line(
-                processes, likelihoods, X[judges], judges, scores[judges], offset, seed
-            )
+            return compute()
         except (NumericalError, InputError) as error:
             if error.__cause__ is not None:  # a user's own exception
                 raise
             return None
-    accepted = gains_significantly(gain, CONFIDENT_ERRORS)
-    _LOG.info(
-        "qpruntime: prior mean by boosting%s: %+.4f log density a row left out, of %d; the process "
-        "beside it gains %+.4f",
-        "" if accepted else " not taken",
-        float(np.mean(gain)),
-        gain.size,
-        float(np.mean(with_process - alone)),
-    )
-    return (mean, gains_significantly(with_process - alone)) if accepted else None
+
+
+class _Trial:
+    """Processes alone, trees alone and both together, at rows that are left out.
+
+    Kernels are learnt from `_ROWS` rows, in ranks of the features if the process alone gains by
+    them. Few inducing points and nearest rows infer at most `COMPARISON_ROWS` rows.
+
+    Parameters
+    ----------
+    X : ndarray, shape (N, d)
+    processes, offset, settings, train
+        As in `with_mean`.
+    seed : int
+    """
+
+    def __init__(
+        self,
+        X: Array,
+        processes: Sequence[Data],
+        offset: Array | float,
+        settings: Settings,
+        seed: int,
+        train: Train,
+    ) -> None:
+        self._processes, self._offset, self._settings = processes, offset, settings
+        self._seed, self._train = seed, train
+        self._rng = rng = np.random.default_rng(seed)
+        self._rows = rows = _some_rows(processes, np.arange(len(X)), COMPARISON_ROWS, rng)
+        self._left_out = sample(rows.size, LOO_ROWS, rng)
+        self._learnt_from = _some_rows(processes, rows, _ROWS, rng)
+        few, inducing = _few(settings), Inducing()
+        sweeps = min(few.max_sweeps, _MAX_SWEEPS)
+        self._points = replace(few, inducing=inducing, max_sweeps=sweeps)
+        # The default may take ranks of the features for few rows, too.
+        search = few if settings.auto is None else replace(few, inducing=inducing)
+        few_rows = [
+            subset_data(data, X[self._learnt_from], self._learnt_from) for data in processes
+        ]
+        self._plain, choice = train(few_rows, search, rng)
+        self._X = X if choice is None or choice.warp is None else choice.warp(X)
+        self._process_alone = self._densities(processes, self._plain)
+
+    def check(self, held_out: NDArray[np.intp], scores: Array) -> None:
+        """Raise `_Unpromising` if trees alone lose significantly at the rows of one fold."""
+        judges = self._rows[self._left_out]
+        of_fold = np.isin(judges, held_out)
+        scores_of_judges = scores[np.searchsorted(held_out, judges[of_fold])]
+        of_lines = (self._processes, self._X, judges, scores_of_judges, self._offset, self._seed)
+        trees_alone = _unless_it_fails(lambda: _by_line(*of_lines, of_fold))
+        groups = self._processes[0].groups
+        if trees_alone is None or groups is None:
+            return
+        pooled = np.isin(groups.pooled_codes(judges), groups.codes[judges[of_fold]])
+        loss = (self._process_alone - trees_alone)[pooled]
+        if gains_significantly(loss, CONFIDENT_ERRORS):
+            _LOG.info(
+                "qpruntime: prior mean by boosting not taken: trees of one fold have %.4f log "
+                "density a row less than a process, at %d rows",
+                float(np.mean(loss)),
+                loss.size,
+            )
+            raise _Unpromising
+
+    def judged(self, mean: CrossFitted, scores: Array) -> tuple[CrossFitted, bool] | None:
+        """Return the prior mean with slopes beside a process, None if rows do not gain by it.
+
+        The second value says whether the process adds to the mean: where trees explain everything,
+        all kernels predict alike, and comparing them took two thirds of the fit.
+        """
+        processes, offset, X = self._processes, self._offset, self._X
+        mean, fits = beside_a_process(
+            mean,
+            scores,
+            X,
+            self._learnt_from,
+            processes,
+            offset,
+            self._settings,
+            self._rng,
+            self._train,
+            1,
+        )
+        values = mean.of(scores)
+        moved = [replace(data, prior=values[:, k] + offset) for k, data in enumerate(processes)]
+        beside = [fit or plain_fit for fit, plain_fit in zip(fits, self._plain, strict=True)]
+        both = self._densities(moved, beside)
+        gain = both - self._process_alone
+        judges = self._rows[self._left_out]
+        trees_alone = _by_line(processes, X, judges, scores[judges], offset, self._seed)
+        accepted = gains_significantly(gain, CONFIDENT_ERRORS)
+        _LOG.info(
+            "qpruntime: prior mean by boosting%s: %+.4f log density a row left out, of %d; the "
+            "process beside it gains %+.4f",
+            "" if accepted else " not taken",
+            float(np.mean(gain)),
+            gain.size,
+            float(np.mean(both - trees_alone)),
+        )
+        return (mean, gains_significantly(both - trees_alone)) if accepted else None
+
+    def _densities(self, processes: Sequence[Data], fits: Sequence[Fit]) -> Array:
+        """Return leave-group-out log densities of the judging rows, summed over processes."""
+        rows = self._rows
+        budget, m = Budget(None, rows.size), min(FIRST_INDUCING, rows.size // 2)
+        densities = np.zeros(())
+        for fit, process in zip(fits, processes, strict=True):
+            data = subset_data(process, self._X[rows], rows)
+            engines = InducingSearch(data, self._points, budget, [], self._seed, self._left_out)
+            scored = engines.run(fit.kernel, _projector(fit, data), m, "", None)
+            densities = densities + scored.densities
+        return densities
 
 
 def _by_line(
     processes: Sequence[Data],
-    likelihoods: Sequence[Likelihood],
     X: Array,
     rows: NDArray[np.intp],
     scores: Array,
     offset: Array | float,
     seed: int,
+    among: NDArray[np.bool_] | slice = slice(None),
 ) -> Array:
-    """Return log densities of rows, with inputs X, by lines of their scores, summed as others."""
-    known, total = np.broadcast_to(offset, len(processes[0].y))[rows], np.zeros(())
-    for k, (data, likelihood) in enumerate(zip(processes, likelihoods, strict=True)):
-        judged = subset_data(data, X, rows)
-        densities = line_densities(_graded(likelihood), judged, scores[:, k], known, seed)
+    """Return log densities of rows by lines of scores, which are those of rows[among], pooled.
+
+    Inputs are X. Other rows count as 0.
+    """
+    known, total = np.broadcast_to(offset, len(processes[0].y)), np.zeros(())
+    for k, data in enumerate(processes):
+        judged, densities = subset_data(data, X[rows[among]], rows[among]), np.zeros(rows.size)
+        likelihood = _graded(data.projector.likelihood)
+        densities[among] = line_densities(
+            likelihood, judged, scores[:, k], known[rows[among]], seed
+        )
         total = total + pooled_densities(densities, data, rows)
     return total
-
-
-def _left_out(
-    processes: Sequence[Data],
-    fits: Sequence[Fit],
-    X: Array,
-    rows: NDArray[np.intp],
-    left_out: NDArray[np.intp],
-    settings: Settings,
-    seed: int,
-) -> Array:
-    """Return leave-group-out log densities of some of the rows, summed over processes."""
-    budget, m = Budget(None, rows.size), min(FIRST_INDUCING, rows.size // 2)
-    densities = np.zeros(())
-    for fit, process in zip(fits, processes, strict=True):
-        data = subset_data(process, X[rows], rows)
-        engines = InducingSearch(data, settings, budget, [], seed, left_out)
-        scored = engines.run(fit.kernel, _projector(fit, data), m, "", None)
-        densities = densities + scored.densities
-    return densities
 
 
 # EP takes 3 to 9 sweeps where it settles at once. Without a limit damped sites took three times as

@@ -242,6 +242,12 @@ class RowGroups:
         sums = [np.bincount(codes, row, minlength=count) for row in np.atleast_2d(values)]
         return np.reshape(sums, (*values.shape[:-1], count)) * (count / codes.size)
 
+    def pooled_codes(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return the group of each of the values that `pooled` returns for rows."""
+        codes = self.codes[rows]
+        groups = np.unique(codes)
+        return codes if groups.size == codes.size else groups
+
     def left_out(self, posterior: Posterior, rows: NDArray[np.intp] | None = None) -> Array:
         """Return log predictive densities of rows without all rows of their groups."""
         if not self.repeat:

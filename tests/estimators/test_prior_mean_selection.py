@@ -12,8 +12,8 @@ from scipy.optimize import minimize
 from scipy.stats import norm, poisson
 from sklearn.gaussian_process.kernels import RBF
 
-from qpruntime import GPClassifier, GPOrdinal, GPPoissonRegressor
-from qpruntime.estimators import prior_mean_selection
+from qpruntime import GPClassifier, GPOrdinal, GPPoissonRegressor, GPRobustRegressor
+from qpruntime.estimators import prior_mean, prior_mean_selection
 from qpruntime.estimators.prior_mean_selection import _by_line, _some_rows
 from qpruntime.learning.fit import fit_processes
 from qpruntime.learning.inputs import Inputs
@@ -55,6 +55,25 @@ def test_the_default_takes_boosting_above_1500_rows_if_it_gains(caplog, monkeypa
     assert [text for text in caplog.messages if said in text]
     (line,) = [text for text in caplog.messages if "prior mean by boosting: +" in text]
     assert float(re.search(r"boosting: \+(\d\.\d+) log density a row", line)[1]) > 0.05
+
+
+@pytest.mark.filterwarnings("ignore:the evidence was not maximised")
+@every_case("copies", [1, 3])
+def test_trees_that_lose_on_one_fold_are_not_fitted_to_others(copies, caplog, monkeypatch):
+    """A fold has a fifth of 300 distinct rows, however often each of them is there."""
+    caplog.set_level(logging.INFO, "qpruntime")
+    caplog.clear()
+    fitted, fit = [], prior_mean._fit
+    monkeypatch.setattr(prior_mean, "_fit", lambda *args: fitted.append(fit(*args)))
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 6))
+    y = X @ np.ones(6) + 0.3 * rng.standard_normal(300)
+    model = GPRobustRegressor(**FEW).fit(np.repeat(X, copies, axis=0), np.repeat(y, copies))
+    assert model.prior_mean_ is None
+    assert len(fitted) == 1
+    (line,) = [text for text in caplog.messages if "prior mean by boosting not taken" in text]
+    assert float(re.search(r"have (\d\.\d+) log density a row less", line)[1]) > 0.1
+    assert line.endswith("at 60 rows")
 
 
 @pytest.mark.filterwarnings("ignore:the evidence was not maximised")
@@ -114,9 +133,7 @@ def scored(likelihood, y, score, tolerance, expected, offset=0.0, weights=None, 
         weights,
         learn=learn or {},
     )
-    densities = _by_line(
-        [data], [data.projector.likelihood], data.X, np.arange(len(y)), score[:, None], offset, 0
-    )
+    densities = _by_line([data], data.X, np.arange(len(y)), score[:, None], offset, 0)
     # Lines have a latent deviation of .001.
     np.testing.assert_allclose(densities, expected, atol=tolerance)
 
