@@ -176,8 +176,7 @@ def test_projections(data):
     arguments[name] = data.draw(given_by.any_array(arguments[name]))
     method = data.draw(st.sampled_from(["ep", "qp"]))
     finite_or(DOCUMENTED, qp.project, likelihood, **arguments, method=method)
-    table = qp.open_table(f"{likelihood}-compact")
-    finite_or(DOCUMENTED, table.lookup, **arguments)
+    finite_or(DOCUMENTED, qp.open_table(f"{likelihood}-compact").lookup, **arguments)
 
 
 @tries(40)

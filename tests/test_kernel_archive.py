@@ -66,8 +66,7 @@ def edited_manifest(edit):
 
 
 def test_kernels_of_an_archive_are_not_compiled_again(archive, tmp_path):
-    load = f"assert kernel_archive.load({str(archive)!r}) >= 1"
-    assert run(tmp_path, before=load) == 0
+    assert run(tmp_path, before=f"assert kernel_archive.load({str(archive)!r}) >= 1") == 0
     # What is there is left as it is.
     assert run(tmp_path, before=f"assert kernel_archive.load({str(archive)!r}) == 0") == 0
 

@@ -118,11 +118,9 @@ def test_memory(name, call):
 
 @pytest.mark.slow
 def test_memory_of_a_posterior():
-    n = 300
-    x = np.linspace(0.0, 9.0, n)
+    x = np.linspace(0.0, 9.0, 300)
     post = qp.infer(np.exp(-0.5 * (x[:, None] - x) ** 2), np.sign(np.sin(x) + 0.1))
-    new = np.linspace(0.0, 9.0, 40_000)
-    K_star = np.exp(-0.5 * (new[:, None] - x) ** 2)
+    K_star = np.exp(-0.5 * (np.linspace(0.0, 9.0, 40_000)[:, None] - x) ** 2)
     assert K_star.nbytes > 90e6
     assert peak_beside(lambda: post.predict(K_star, 1.0)) < 20.0
     whole = post.predict(K_star, 1.0)

@@ -63,8 +63,7 @@ def test_others_find_the_optimum(acquisition):
 def test_others_go_round_what_is_pending_and_what_fails(acquisition):
     opt = searched(acquisition, 6, hyper=2)
     X = opt.ask(3)
-    apart = np.linalg.norm(X[:, None] - X, axis=-1) + np.eye(3)
-    assert apart.min() > 1e-4
+    assert (np.linalg.norm(X[:, None] - X, axis=-1) + np.eye(3)).min() > 1e-4
     for x in X:
         opt.tell(x)  # failed
     assert opt.probability(X).max() < 0.5

@@ -103,8 +103,7 @@ def test_a_search_in_its_users_terms():
     np.testing.assert_array_equal(other.predict(at)[1], mirrored.predict(at)[1])
     assert other.recommend() == mirrored.recommend()
     assert list(mirrored.pending.values()) == [at[1]]
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(at)
+    frame = pytest.importorskip("pandas").DataFrame(at)
     np.testing.assert_array_equal(other.predict(frame)[0], other.predict(at)[0])
 
 

@@ -91,8 +91,7 @@ def test_what_is_pending_is_imagined_with_noise():
     kernel = RBF(0.3)
     known = [Surrogate(kernel, X, Y, 0.04), Surrogate(kernel, X, Y, 0.0)]
     awaited = Awaited(np.array([[0.3, 0.3], [0.6, 0.1]]), [{0, 1}, {1}])
-    values = np.array([[1.0, 2.0], [3.0, 4.0]])
-    objective, constraint = awaited.imagined(known, values, Ones())
+    objective, constraint = awaited.imagined(known, np.array([[1.0, 2.0], [3.0, 4.0]]), Ones())
     np.testing.assert_array_equal(objective.y, [*Y, 1.0 + 0.2])
     np.testing.assert_array_equal(objective.X, [*X, [0.3, 0.3]])
     np.testing.assert_array_equal(constraint.y, [*Y, 3.0, 4.0])

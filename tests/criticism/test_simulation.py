@@ -111,10 +111,8 @@ def test_calibration_sees_posteriors_that_are_too_narrow(which, request, monkeyp
 def test_any_likelihood():
     model = qp.GPRegressor(KERNEL, likelihood="gamma", method="ep", optimize=False)
     y = np.random.default_rng(1).gamma(3.0, np.exp(np.sin(X[:, 0])))
-    u = pit(model.fit(X, y), y)
-    assert stats.kstest(u, "uniform").statistic < 0.5
-    found = qp.check_calibration(model, 10, random_state=0)
-    assert 0.6 < found.spread < 1.4
+    assert stats.kstest(pit(model.fit(X, y), y), "uniform").statistic < 0.5
+    assert 0.6 < qp.check_calibration(model, 10, random_state=0).spread < 1.4
     assert len(qp.compare([model, model])) == 2
 
 

@@ -47,10 +47,8 @@ def given(own, x, epsilon=EPSILON):
     for eta, root in zip(own.eta, own.root, strict=True):
         V = np.linalg.inv(np.eye(len(K)) + (1.0 - epsilon) * root @ root.T)
         mean.append(phi @ V @ eta * (1.0 - epsilon))
-        left = np.exp(own.log_variance) - (phi * (phi @ (np.eye(len(K)) - V))).sum(axis=1)
-        variance.append(left)
-    straight = 0.0 if own.slope is None else x @ own.slope.T
-    return np.array(mean).T + straight, np.array(variance).T
+        variance.append(np.exp(own.log_variance) - (phi * (phi @ (np.eye(len(K)) - V))).sum(axis=1))
+    return np.array(mean).T + (0.0 if own.slope is None else x @ own.slope.T), np.array(variance).T
 
 
 def average(function, mean, variance, nodes=200):
@@ -58,8 +56,7 @@ def average(function, mean, variance, nodes=200):
     x, w = np.polynomial.hermite_e.hermegauss(nodes)
     w = w / w.sum()
     points = np.array(np.meshgrid(x, x, indexing="ij")).reshape(2, -1).T
-    weights = np.outer(w, w).ravel()
-    return np.tensordot(weights, function(mean + np.sqrt(variance) * points), axes=1)
+    return np.tensordot(np.outer(w, w).ravel(), function(mean + np.sqrt(variance) * points), axes=1)
 
 
 def through(own, mean, variance):
@@ -147,8 +144,7 @@ def test_variances_are_of_psi2():
     (known,), _ = jax.jit(layers.shared)([own], EPSILON)
     psi1 = np.asarray(layers.expected(own, MEANS, VARIANCES))
     logs, factor = layers.log_pairs(own, MEANS, VARIANCES)
-    number = layers.upper(5)[2]
-    psi2 = (np.exp(logs) * np.asarray(factor)[:, None])[:, number]
+    psi2 = (np.exp(logs) * np.asarray(factor)[:, None])[:, layers.upper(5)[2]]
     inner = np.asarray(known.inverse.T @ known.inner @ known.inverse)
     wanted = through(own, MEANS, VARIANCES)[1]
 
@@ -157,5 +153,4 @@ def test_variances_are_of_psi2():
         return np.exp(own.log_variance) + np.einsum("qij,nij->nq", inner, pairs) - mean**2
 
     np.testing.assert_allclose(variance(psi2), wanted, rtol=1e-11)
-    printed = variance(psi1[:, :, None] * psi1[:, None, :])
-    assert np.abs(printed / wanted - 1.0).max() > 0.05
+    assert np.abs(variance(psi1[:, :, None] * psi1[:, None, :]) / wanted - 1.0).max() > 0.05

@@ -204,8 +204,7 @@ def test_areas_of_every_part():
     phi, sd = 1.0 / (1.0 + np.exp(-0.7)), np.exp(0.3)
     A = block.columns(DATA)[:6].toarray()
     found = A @ covariance(block, theta) @ A.T
-    path = np.array([[2.0, -1.0, -1.0], [-1.0, 1.0, 0.0], [-1.0, 0.0, 1.0]])
-    inverse = np.linalg.pinv(path)
+    inverse = np.linalg.pinv(np.array([[2.0, -1.0, -1.0], [-1.0, 1.0, 0.0], [-1.0, 0.0, 1.0]]))
     inverse /= np.exp(np.log(np.diagonal(inverse)).mean())
     expected = (1.0 - phi) * np.eye(6)
     expected[:3, :3] += phi * inverse
@@ -293,8 +292,7 @@ def test_coefficients_are_those_of_raw_columns():
     block = FixedBlock([Fixed("x", "z"), Fixed("name")], DATA, 100.0)
     A = block.columns(DATA).toarray()
     np.testing.assert_allclose(A[:, 1:].std(axis=0), 1.0)
-    rng = np.random.default_rng(0)
-    effects = rng.standard_normal(block.size)
+    effects = np.random.default_rng(0).standard_normal(block.size)
     raw = block.raw @ effects
     levels = np.array([[ROWS[i] % 5 == k for k in range(1, 5)] for i in range(N)], dtype=float)
     X = np.column_stack([np.ones(N), DATA.numbers("x"), DATA.numbers("z"), levels])

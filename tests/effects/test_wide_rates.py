@@ -68,8 +68,7 @@ def test_observations_are_those_of_the_grid(fitted):
     size = np.inf if model.family_.likelihood.name == "poisson-exp" else 2.0
     log_zero = -np.exp(grid) if size == np.inf else -size * np.logaddexp(0.0, grid - np.log(size))
     zero = float(share @ np.exp(log_zero))
-    found = model.predict_log_density(NEW, [0, 5, 0])
-    assert np.exp(found[0]) == pytest.approx(zero, abs=3e-3)
+    assert np.exp(model.predict_log_density(NEW, [0, 5, 0])[0]) == pytest.approx(zero, abs=3e-3)
     above = float(share[grid > -5.0].sum())
     assert model.exceedance(NEW, -5.0)[0] == pytest.approx(above, abs=0.01)
 
@@ -89,8 +88,7 @@ def test_expected_counts_beyond_what_a_call_corrects(fitted, monkeypatch):
     # The corrected density alone has the rate to 2 %; a normal promises more than 1e50.
     model, _, _, log_rates = fitted
     monkeypatch.setattr(wide_rates, "_RATES", (0, 0))
-    rates = model.predict(NEW)
-    assert rates[0] == pytest.approx(np.exp(log_rates[1]), rel=0.03)
+    assert model.predict(NEW)[0] == pytest.approx(np.exp(log_rates[1]), rel=0.03)
     monkeypatch.setattr(wide_rates, "_MOST_SPREAD", 0.0)
     with (
         pytest.warns(CorrectionWarning, match="2 rows are those of a normal log rate"),

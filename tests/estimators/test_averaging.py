@@ -52,8 +52,7 @@ class Known:
             )
         # The prior that the page states; distances of all rows of the model.
         middle = np.log(np.median(pdist(X)))
-        prior = norm(0.0, 3.0).logpdf(A)[:, None] + norm(middle, 1.5).logpdf(B)
-        logs = evidence + prior
+        logs = evidence + (norm(0.0, 3.0).logpdf(A)[:, None] + norm(middle, 1.5).logpdf(B))
         # The trapezoid rule: half of the last row, which is at the bound of the variance.
         logs[[0, -1]] -= np.log(2.0)
         self.log_evidence = logsumexp(logs) + np.log((A[1] - A[0]) * (B[1] - B[0]))
@@ -119,8 +118,7 @@ def test_moments_are_those_of_the_mixture():
 
 def test_densities_are_averaged():
     own, at = known(), np.array([0.9, -0.4, 1.5])
-    root = np.sqrt(own.variance + NOISE**2)
-    dense = own.average(norm(own.mean, root).pdf(at))
+    dense = own.average(norm(own.mean, np.sqrt(own.variance + NOISE**2)).pdf(at))
     np.testing.assert_allclose(
         fitted().predict_log_density(NEW, at), np.log(dense), rtol=0, atol=1.2e-3
     )
@@ -291,8 +289,7 @@ def test_counts_are_averaged():
 @pytest.mark.slow
 def test_counts_far_from_the_data_have_the_quantiles_of_the_prior():
     """At some nodes the 99 % quantile is beyond what counts can be, and not on average."""
-    rng = np.random.default_rng(2)
-    X = rng.uniform(0.0, 1.0, (40, 1))
+    X = np.random.default_rng(2).uniform(0.0, 1.0, (40, 1))
     y = np.random.default_rng(2).poisson(np.exp(1.0 + np.sin(5.0 * X[:, 0])))
     model = qp.GPPoissonRegressor(
         KERNEL, link="exp", dispersion=np.inf, method="ep", hyperparameters="integrate"
@@ -380,8 +377,7 @@ def test_the_mode_is_what_it_was():
 @pytest.mark.filterwarnings("ignore::qpruntime.SamplingWarning")
 def test_several_classes_and_features_in_units():
     """Nodes of each class; a default kernel is of the features themselves at every node."""
-    rng = np.random.default_rng(0)
-    points = rng.uniform(0.0, 4.0, (36, 2)) * [1.0, 100.0]
+    points = np.random.default_rng(0).uniform(0.0, 4.0, (36, 2)) * [1.0, 100.0]
     classes = np.digitize(points[:, 0], [1.3, 2.7])
     design = qp.Integrate("composite")
     model = qp.GPClassifier(hyperparameters=design, method="ep", random_state=0)
@@ -478,8 +474,7 @@ def test_levels_and_times():
     assert set(np.unique(model.sample(NEW, 50, 0))) <= {0, 1, 2}
     times = qp.GPSurvival(KERNEL, method="ep", hyperparameters=qp.Integrate("importance", n=32))
     times.set_params(random_state=0).fit(X, np.exp(Y), event=np.arange(14) % 4 > 0)
-    median = times.predict(NEW)
-    curves = times.predict_survival(NEW, median)
+    curves = times.predict_survival(NEW, times.predict(NEW))
     np.testing.assert_allclose(np.diag(curves), 0.5, atol=1e-8)
 
 

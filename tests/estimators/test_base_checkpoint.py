@@ -220,8 +220,7 @@ def test_damaged_files_of_a_fit_are_refused(cut):
     ]
     try:
         for change in others:
-            changed = {k: v for k, v in (arrays | change).items() if v is not None}
-            write_arrays(path, changed)
+            write_arrays(path, {k: v for k, v in (arrays | change).items() if v is not None})
             assert str(path) in refused(cut, "is no checkpoint, or damaged")
         for content in (b"", whole[:-1], whole[: len(whole) // 2], b"[" * 100_000):
             path.write_bytes(content)

@@ -62,8 +62,7 @@ def test_pickles_hold_no_rows(labelled):
     assert model.X_train_.shape == (0, 2)
     text = pickle.dumps(model)
     assert len(text) < 8 * X.size + 4000
-    copy = pickle.loads(text)
-    assert np.array_equal(copy.predict_log_proba(X), model.predict_log_proba(X))
+    assert np.array_equal(pickle.loads(text).predict_log_proba(X), model.predict_log_proba(X))
 
 
 def test_weights_are_those_of_dense_inference(labelled):
@@ -227,8 +226,7 @@ def test_a_sample_comes_between_where_rows_are_many(labelled, monkeypatch, capsy
         X, labels
     )
     told = capsys.readouterr().err
-    stages = ["parameters on 60", "too, on 60", "150", "all 400"]
-    for number, words in enumerate(stages, 1):
+    for number, words in enumerate(["parameters on 60", "too, on 60", "150", "all 400"], 1):
         assert f"stage {number} of 4" in told
         assert f"{words} rows: 1 evaluations" in told
     assert len(model.optima_) == 4

@@ -20,8 +20,7 @@ def data(rows=400):
 def in_parts(model, Z, X, y, **columns):
     """The model of two parts, and the model of all rows."""
     model.set_params(inducing=Inducing(Z, power=1.0))
-    half = slice(None, len(X) // 2), slice(len(X) // 2, None)
-    for some in half:
+    for some in (slice(None, len(X) // 2), slice(len(X) // 2, None)):
         model.partial_fit(X[some], y[some], **{k: v[some] for k, v in columns.items()})
     return model, clone(model).fit(X, y, **columns)
 

@@ -57,8 +57,7 @@ def test_a_fit_is_infer_classes_at_its_kernel():
     np.testing.assert_allclose(latent[0], mean, rtol=0, atol=1e-5)
     diagonal = np.diagonal(covariance, axis1=1, axis2=2)
     np.testing.assert_allclose(latent[1], diagonal, rtol=0, atol=1e-5)
-    labels = np.array(list("abc"))[log_p.argmax(axis=1)]
-    np.testing.assert_array_equal(model.predict(NEW), labels)
+    np.testing.assert_array_equal(model.predict(NEW), np.array(list("abc"))[log_p.argmax(axis=1)])
     np.testing.assert_array_equal(model.decision_function(NEW), model.predict_log_proba(NEW))
     assert model.engine_ == "dense"
     assert model.optimum_.success
@@ -97,8 +96,7 @@ def test_two_classes_ignore_both():
     other = qp.GPClassifier(KERNEL, multi_class="joint", solver="dense")
     other.fit(X, y)
     np.testing.assert_array_equal(other.predict_proba(NEW), plain.predict_proba(NEW))
-    corrected = clone(other).set_params(correction="blend").fit(X, y)
-    assert corrected.predict_proba(NEW).shape == (7, 2)
+    assert clone(other).set_params(correction="blend").fit(X, y).predict_proba(NEW).shape == (7, 2)
 
 
 def test_probabilities_by_ratios_of_evidences():
@@ -159,14 +157,12 @@ def test_intervals_are_quantiles_of_the_latent_normal():
 def test_fits_are_repeated_to_the_bit_and_travel(tmp_path):
     model = qp.GPClassifier(multi_class="joint").fit(X, Y)
     known = model.predict_proba(NEW)
-    again = clone(model).fit(X, Y)
-    np.testing.assert_array_equal(again.predict_proba(NEW), known)
+    np.testing.assert_array_equal(clone(model).fit(X, Y).predict_proba(NEW), known)
     model.save(tmp_path / "model.qp")
     for other in (pickle.loads(pickle.dumps(model)), qp.load(tmp_path / "model.qp")):
         np.testing.assert_array_equal(other.predict_proba(NEW), known)
         np.testing.assert_array_equal(other.predict_interval(NEW), model.predict_interval(NEW))
-        gap = other.marginals(NEW)[0].mean - model.marginals(NEW)[0].mean
-        assert np.abs(gap).max() < 1e-8
+        assert np.abs(other.marginals(NEW)[0].mean - model.marginals(NEW)[0].mean).max() < 1e-8
 
 
 def test_a_failed_fit_leaves_the_model_as_it_was(monkeypatch):

@@ -21,8 +21,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_default_fits_of_smooth_functions_settle(name, seed):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(60, 2))
+    X = np.random.default_rng(seed).normal(size=(60, 2))
     f = np.sin(X[:, 0]) + 0.3 * X[:, 1]
     is_survival = isinstance(MODELS[name], GPSurvival)
     with warnings.catch_warnings():

@@ -150,8 +150,7 @@ def test_one_pair_against_its_binomial_moments():
         odd = beyond > 3.0 * 2.0 / 500.0 * math.sqrt(p @ beyond**2)
         assert 0 < odd.sum() < total
         for y, is_odd, more in zip(one, odd, beyond, strict=True):
-            pair = np.array([y, total - y])
-            found = _excess(np.zeros((2, 1)), pair, np.array([1.0, 3.0]), rng)
+            found = _excess(np.zeros((2, 1)), np.array([y, total - y]), np.array([1.0, 3.0]), rng)
             assert (found is not None) == is_odd
             # y_1 - (y_1 + y_2)/4 has 3 m_1/4 - m_2/4 of the two rates, each m a gamma variable of
             # variance m^2/r: for rates of total/4 and 3 total/4 that is 2 (3 total/16)^2/r.

@@ -171,8 +171,7 @@ def test_corrected_marginals():
     second = f.expect(lambda f: 1.5 * np.exp(2.0 * f))
     np.testing.assert_allclose(std**2, second - mean**2, rtol=1e-8)
     for at, level in zip(found.T, (0.1, 0.8), strict=True):
-        below = partial(_below, at)
-        np.testing.assert_allclose(f.expect(below), level, rtol=1e-9)
+        np.testing.assert_allclose(f.expect(partial(_below, at)), level, rtol=1e-9)
 
 
 def _below(y, f):

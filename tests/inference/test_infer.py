@@ -138,8 +138,7 @@ def test_gradient_by_differences_far_out(name, variance, length):
         K = kernel.clone_with_theta(theta)(x[:, None])
         return infer(K, y, name, "ep", tol=1e-10, max_sweeps=400)
 
-    post = post_at(kernel.theta)
-    gradient = post.evidence_gradient(kernel(x[:, None], eval_gradient=True)[1])
+    gradient = post_at(kernel.theta).evidence_gradient(kernel(x[:, None], eval_gradient=True)[1])
     # The evidence, up to 150 here, rounds to 1e-14 of itself or, by K, 1e-10: divided by h.
     expected = oracle.slopes(lambda theta: post_at(theta).log_evidence, kernel.theta, 4e-3)
     np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-8)

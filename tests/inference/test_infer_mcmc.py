@@ -22,8 +22,7 @@ STORED = {entry["case"]["name"]: entry for entry in json.loads(_FILE.read_text()
 
 
 def posterior(case, method, **options):
-    x = np.array(case["x"])[:, None]
-    K = (ConstantKernel(case["variance"]) * RBF(case["length_scale"]))(x)
+    K = (ConstantKernel(case["variance"]) * RBF(case["length_scale"]))(np.array(case["x"])[:, None])
     return infer(
         K, case["y"], case["likelihood"], method, "exact", case["mean"], tol=1e-9, **options
     )
@@ -120,8 +119,7 @@ def test_bounded_problem_keeps_precisions_nonnegative():
     case = STORED["steep"]["case"]
     K = (ConstantKernel(case["variance"]) * RBF(case["length_scale"]))(np.array(case["x"])[:, None])
     y = np.array(case["y"], dtype=float)
-    prior = DensePrior(K, np.full(y.size, case["mean"]))
-    free = Problem(prior, y, Projector("poisson", "ep"))
+    free = Problem(DensePrior(K, np.full(y.size, case["mean"])), y, Projector("poisson", "ep"))
     bounded = replace(free, bounded=True)
     limits = Limits(1e-6, 100, 1.0)
     assert iterate(free, limits).sites.tau.min() < 0.0

@@ -31,8 +31,7 @@ def moments(variance, mean, y):
     z = y * mean / np.sqrt(1.0 + variance)
     ratio = np.exp(norm.logpdf(z) - norm.logcdf(z))
     centre = mean + y * variance * ratio / np.sqrt(1.0 + variance)
-    spread = variance - variance**2 * ratio * (z + ratio) / (1.0 + variance)
-    return norm.logcdf(z), centre, spread
+    return norm.logcdf(z), centre, variance - variance**2 * ratio * (z + ratio) / (1.0 + variance)
 
 
 def test_the_variational_bound_and_damped_weighted_powers_agree_with_the_dense_solver():
@@ -54,8 +53,7 @@ def test_the_variational_bound_and_damped_weighted_powers_agree_with_the_dense_s
 def test_fixed_points_of_a_likelihood_with_two_peaks_are_searched():
     counts = np.full(6, 9.0)
     problem = Problem(DiagonalPrior(np.full(6, 4.0), np.zeros(6)), counts, Projector("poisson"))
-    starts = np.random.default_rng(2).spawn(3)
-    post = summarise(problem, settle(problem, restarts=starts))
+    post = summarise(problem, settle(problem, restarts=np.random.default_rng(2).spawn(3)))
     dense = infer(4.0 * np.eye(6), counts, "poisson", n_restarts=3, random_state=2)
     assert post.status == dense.status
     assert post.log_evidence == pytest.approx(dense.log_evidence, rel=1e-9)

@@ -88,8 +88,7 @@ def test_the_kernel_reproduces_the_posterior(model, y):
     for kernel, posterior in zip(kernels, posteriors, strict=True):
         K = kernel(features)
         tau, nu = posterior.sites
-        prior = getattr(model, "mean_", 0.0)
-        right = np.column_stack([K, prior + K @ nu])
+        right = np.column_stack([K, getattr(model, "mean_", 0.0) + K @ nu])
         found = np.linalg.solve(np.eye(len(K)) + K * tau, right)
         # Squared distances are rounded at offsets of ten spreads, and solved with 1 + K tau.
         np.testing.assert_allclose(posterior.variance, np.diag(found[:, :-1]), rtol=1e-6)
@@ -97,8 +96,7 @@ def test_the_kernel_reproduces_the_posterior(model, y):
 
 
 def test_the_kernel_is_scikit_learns_in_units_of_the_features():
-    model = qp.GPClassifier().fit(X * [1e3, 1e-4], LABELS)
-    kernel = model.kernel_
+    kernel = qp.GPClassifier().fit(X * [1e3, 1e-4], LABELS).kernel_
     assert type(kernel.k1) is ConstantKernel
     assert type(kernel.k2.k2) is Matern
     assert kernel.k2.k2.nu == 2.5
@@ -113,8 +111,7 @@ def test_an_outlier_in_a_feature_does_no_harm():
     clean = qp.GPClassifier().fit(X, LABELS).predict_proba(NEW)
     wild = X.copy()
     wild[7, 0] = 1e9
-    found = qp.GPClassifier().fit(wild, LABELS).predict_proba(NEW)
-    assert np.abs(found - clean).max() < 0.1
+    assert np.abs(qp.GPClassifier().fit(wild, LABELS).predict_proba(NEW) - clean).max() < 0.1
     assert spreads(wild)[1] == pytest.approx(spreads(X)[1], rel=0.05)
 
 
@@ -175,8 +172,7 @@ def test_separable_data_keep_the_amplitude_bounded():
 def test_rare_classes_get_their_share():
     features, labels = make_classification(300, 4, weights=[0.95], flip_y=0.0, random_state=3)
     model = qp.GPClassifier().fit(features[:200], labels[:200])
-    share = labels.mean()
-    base = log_loss(labels[200:], np.full(100, share))
+    base = log_loss(labels[200:], np.full(100, labels.mean()))
     assert log_loss(labels[200:], model.predict_proba(features[200:])) < 0.8 * base
     # Far from all data the constant knows which class is rare.
     assert model.predict_proba(np.full((1, 4), 1e3))[0, 1] < 0.49
@@ -200,8 +196,7 @@ def test_prior_is_a_density_with_its_gradient():
     theta = np.array([1.5, -2.0, 40.0, 7.0])
     value, slope = prior(theta)
     assert value == pytest.approx(-0.5 * (0.25 + 1.0))
-    numeric = approx_fprime(theta, lambda t: prior(t)[0], 1e-6)
-    np.testing.assert_allclose(slope, numeric, atol=1e-6)
+    np.testing.assert_allclose(slope, approx_fprime(theta, lambda t: prior(t)[0], 1e-6), atol=1e-6)
 
 
 ODD = {
@@ -251,8 +246,7 @@ def test_two_rows():
 
 def many_features(n=150, useless=18, seed=6):
     """Two features that decide, and others that do not."""
-    rng = np.random.default_rng(seed)
-    features = rng.standard_normal((n, 2 + useless))
+    features = np.random.default_rng(seed).standard_normal((n, 2 + useless))
     return features, (features[:, 0] * features[:, 1] > 0.0).astype(int)
 
 
@@ -315,8 +309,7 @@ def test_other_words_are_refused(kernel):
 def test_the_linear_part_is_linear_and_has_the_prior_of_slopes():
     """Functions of the part differ from lines by hundredths, and have slopes of variance .1/d."""
     d, scale = 3, 2.0
-    units = Units(np.zeros(d), np.ones(d))
-    start = default_start(units, scale, linear=True)
+    start = default_start(Units(np.zeros(d), np.ones(d)), scale, linear=True)
     part = start.kernel.k1.k2
     assert isinstance(part, Product)
     assert start.by_feature == d
@@ -326,8 +319,7 @@ def test_the_linear_part_is_linear_and_has_the_prior_of_slopes():
     f = vectors * np.sqrt(np.maximum(weights, 0.0)) @ rng.standard_normal((400, 200))
     design = np.column_stack([np.ones(400), Z])
     coefficients = np.linalg.lstsq(design, f, rcond=None)[0]
-    bent = (f - design @ coefficients).std(axis=0) / f.std(axis=0)
-    assert np.median(bent) < 0.15
+    assert np.median((f - design @ coefficients).std(axis=0) / f.std(axis=0)) < 0.15
     # Exactly, the variance of a derivative of the part is variance / length-scale**2.
     slope = part.k1.constant_value / part.k2.length_scale**2
     assert slope == pytest.approx(0.1 * scale**2 / d, rel=1e-9)
@@ -341,8 +333,7 @@ def ordered(n=90, seed=1):
     """Features of very different units, one of them rare, and levels that rise along a line."""
     rng = np.random.default_rng(seed)
     X = np.column_stack([rng.normal(5e3, 1e2, n), rng.random(n) < 0.15, rng.normal(0, 1e-3, n)])
-    f = (X[:, 0] - 5e3) / 1e2 + 2.0 * X[:, 1]
-    return X, f, rng
+    return X, (X[:, 0] - 5e3) / 1e2 + 2.0 * X[:, 1], rng
 
 
 @pytest.mark.parametrize("model", [qp.GPOrdinal(), qp.GPSurvival()])

@@ -90,11 +90,10 @@ def same_optimum(n, cases):
 
 def test_optima_are_those_of_the_dense_engine():
     kernel = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
-    robust = kernel + WhiteKernel(0.01, "fixed")
     cases = [
         (qp.GPClassifier, kernel, "labels", {}),
         (qp.GPPoissonRegressor, kernel, "counts", {"link": "exp"}),
-        (qp.GPRobustRegressor, robust, "reals", {}),
+        (qp.GPRobustRegressor, kernel + WhiteKernel(0.01, "fixed"), "reals", {}),
     ]
     same_optimum(200, cases)
 
@@ -245,14 +244,12 @@ def test_times_are_columns_of_any_kind():
     ):
         found = model.fit(column[:, None], labels).predict_proba(new)
         np.testing.assert_allclose(found, right, rtol=1e-9)
-    three = np.digitize(f, np.quantile(f, [0.3, 0.7]))
-    model.fit(days[:, None], three)
+    model.fit(days[:, None], np.digitize(f, np.quantile(f, [0.3, 0.7])))
     assert [type(post) for post in model.posterior_] == 3 * [qp.SeriesPosterior]
     new = np.array([[3.0], [-5.0], [3.0], [1e6], [39.0]])
     found = pickle.loads(pickle.dumps(model)).predict_proba(new)
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     np.testing.assert_array_equal(found[0], found[2])
-    back = model.predict_proba(new[::-1])
-    np.testing.assert_allclose(found[::-1], back, rtol=1e-12)
+    np.testing.assert_allclose(found[::-1], model.predict_proba(new[::-1]), rtol=1e-12)
     with pytest.raises(qp.InputError, match=r"y has no value in row .*, NaN"):
         model.fit(days[:, None], np.where(days == 3, np.nan, 1.0))

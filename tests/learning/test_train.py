@@ -36,8 +36,7 @@ def loo_slope(kernel, x, y, pair, tol, mean=0.0, weights=None, step=None):
     """Return value, slope and slope by differences; sites settle to a hundredth of `tol`."""
 
     def objective(theta):
-        family = KernelFamily(kernel, x, np.full(len(y), mean))
-        args = family, y, Projector(*pair), tol, 2000
+        args = KernelFamily(kernel, x, np.full(len(y), mean)), y, Projector(*pair), tol, 2000
         return LeaveOneOutObjective(*args, weights=weights)(theta)
 
     steps = () if step is None else (step,)
@@ -89,8 +88,7 @@ def test_loo_slope_of_weighted_observations(name, mean, method):
     if "poisson" in name:
         y = np.random.default_rng(0).poisson(3.0, 20).astype(float)
     kernel = ConstantKernel(0.8) * RBF(1.2) + WhiteKernel(0.1)
-    pair = name, method
-    value, slope, by_difference = loo_slope(kernel, data.x, y, pair, 1e-8, mean, WEIGHTS)
+    value, slope, by_difference = loo_slope(kernel, data.x, y, (name, method), 1e-8, mean, WEIGHTS)
     options = {"mean": mean, "weights": WEIGHTS, "tol": 1e-10, "max_sweeps": 1000}
     post = qp.infer(kernel(data.x), y, name, method, **options)
     assert -value == pytest.approx(WEIGHTS @ post.loo(), rel=1e-8)

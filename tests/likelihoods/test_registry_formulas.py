@@ -244,8 +244,7 @@ def test_distributions_are_those_of_the_density(name):
 
 def test_slopes_by_parameters_are_those_of_log_z():
     """Spans hold their rows while the scale moves."""
-    own = likelihoods.get("weibull(scale=0.4)")
-    holding, numbers = own.observing([(2.0, 2.0), (1.0, 3.0)])
+    holding, numbers = likelihoods.get("weibull(scale=0.4)").observing([(2.0, 2.0), (1.0, 3.0)])
     moved = holding.with_parameters(scale=0.5)
     for likelihood, scale in ((holding, 0.4), (moved, 0.5)):
         found = project_arrays(likelihood, 0.3, 0.8, numbers, method="ep").log_z

@@ -240,8 +240,7 @@ print(project(mine, 0.3, 2.0, 1.0)[1])
     expected = project(likelihood, 0.3, 2.0, 1.0)[1]
     # By then it has an address, which must not travel.
     (tmp_path / "mine.pickle").write_bytes(pickle.dumps(likelihood))
-    top = str(Path(__file__).parents[2])
-    path = os.pathsep.join([top, os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     run = subprocess.run(
         [sys.executable, "-W", "error", "-"],
         input=code,

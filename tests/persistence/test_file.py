@@ -108,8 +108,7 @@ def test_every_truncation_and_every_flipped_bit_is_refused(written, tmp_path):
     for end in [*range(0, len(written), 97), len(written) - 1]:
         refused(written[:end], tmp_path)
     rng = np.random.default_rng(1)
-    places = {*rng.integers(0, len(written), 250).tolist(), 0, len(written) - 1}
-    for place in places:
+    for place in {*rng.integers(0, len(written), 250).tolist(), 0, len(written) - 1}:
         changed = bytearray(written)
         changed[place] ^= 1 << int(rng.integers(8))
         refused(bytes(changed), tmp_path, "no saved model")

@@ -28,8 +28,7 @@ def dense():
 
 
 def inducing():
-    model = qp.GPClassifier(SMOOTH, inducing=6, optimize=False).fit(X, F > 0.0)
-    return model.predict_proba, NEW
+    return qp.GPClassifier(SMOOTH, inducing=6, optimize=False).fit(X, F > 0.0).predict_proba, NEW
 
 
 def reals():

@@ -94,18 +94,15 @@ def test_neither_monotone_nor_decided_by_the_sign():
 
 
 def test_falling_and_shifted():
-    falling = own(lambda f, y: -np.logaddexp(0.0, y * f), "falling")
-    found = scores(falling, *at(TINY, 1.0))
+    found = scores(own(lambda f, y: -np.logaddexp(0.0, y * f), "falling"), *at(TINY, 1.0))
     np.testing.assert_allclose(found, -TINY * logistic_slope(1.0), rtol=3e-6)
     # Not odd: at mean 0 one class is ahead by a little, and a tiny mean does not turn that.
-    shifted = own(lambda f, y: -np.logaddexp(0.0, -y * (f + 4e-5)), "shifted")
-    found = scores(shifted, *at(TINY, 1.0))
+    found = scores(own(lambda f, y: -np.logaddexp(0.0, -y * (f + 4e-5)), "shifted"), *at(TINY, 1.0))
     np.testing.assert_allclose(found, (TINY + 4e-5) * logistic_slope(1.0), rtol=1e-5)
 
 
 def test_nothing_to_tell():
-    flat = own(lambda f, y: math.log(0.5), "flat")
-    assert (np.abs(scores(flat, *at(TINY, 1.0))) < 1e-10).all()
+    assert (np.abs(scores(own(lambda f, y: math.log(0.5), "flat"), *at(TINY, 1.0))) < 1e-10).all()
 
 
 def digits(*labels):

@@ -52,8 +52,7 @@ def test_open_by_name(small_table, tmp_path, monkeypatch):
         open_table("student-t")
     # Without a grid of this name the table that ships, which is what table=None takes.
     assert open_table("probit").sha256 == open_table("probit-compact").sha256
-    here = tmp_path / "probit"
-    refuses("no table at", open_table, here, error=TableError)
+    refuses("no table at", open_table, tmp_path / "probit", error=TableError)
     shutil.copy(small_table, tmp_path / "probit.h5")
     assert open_table("probit").path == tmp_path / "probit.h5"
     monkeypatch.delenv("QP_TABLES")

@@ -105,8 +105,7 @@ def test_outside_values(mu, sigma, y):
 
 @pytest.mark.interpreted
 def test_never_above_sigma_ep():
-    table = synthetic(f=lambda mu, ell: 100.0 + 0.0 * mu * ell)
-    star, inside = table.lookup([-1.0, 0.5], 0.5, 1)
+    star, inside = synthetic(f=lambda mu, ell: 100.0 + 0.0 * mu * ell).lookup([-1.0, 0.5], 0.5, 1)
     assert inside.all()
     np.testing.assert_array_equal(star, project("probit", [-1.0, 0.5], 0.5, 1, method="ep")[1])
 

@@ -236,8 +236,7 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     assert "wp, p = 1.5" in capsys.readouterr().out
     assert main(["verify", "logistic-wp-1_5", "--points", "50", "--workers", "1"]) == 0
     assert "of wp deviation" in capsys.readouterr().out
-    name = _formatting.ending("surfaces", 2.0)
-    assert name == "-wp-2"
+    assert _formatting.ending("surfaces", 2.0) == "-wp-2"
     mean, std = project("logistic", 0.1, 1.0, -1, method="wp", table="logistic-wp-1_5")
     exact = project("logistic", 0.1, 1.0, -1, method="wp", p=1.5)
     assert (mean, std) == (pytest.approx(exact[0], rel=1e-4), pytest.approx(exact[1], rel=1e-4))

@@ -69,8 +69,7 @@ def data():
     K = np.exp(-0.5 * (x[:, None] - x) ** 2)
     f = np.sin(2.0 * x)
     grades = np.digitize(f + 0.5 * rng.standard_normal(40), [-0.5, 0.5]).astype(float)
-    skewed = np.clip(f + rng.gumbel(0.0, 0.3, 40), -1.0, 1.5)
-    return K, grades, skewed
+    return K, grades, np.clip(f + rng.gumbel(0.0, 0.3, 40), -1.0, 1.5)
 
 
 # --- the kernel
@@ -105,8 +104,7 @@ def test_lookup_against_scipy(mode):
 
 @pytest.mark.interpreted
 def test_lookup_along_a_third_axis_and_outside():
-    rng = np.random.default_rng(9)
-    coefficients = rng.uniform(-0.5, 0.5, (5 + 5, 7 + 5, 6 + 5, 4))
+    coefficients = np.random.default_rng(9).uniform(-0.5, 0.5, (5 + 5, 7 + 5, 6 + 5, 4))
     values = coefficients.reshape(10, 12, 44)
     plane = [-3.0, 4.0, 1.0, -1.0, 0.5, 4.0, 0.0]
     axes = interpolation.pack(plane, interpolation.VOLUME, [], (0.0, 2.0, 2.5))
@@ -158,8 +156,7 @@ def test_infer_equals_quadrature(graded, data, method, order):
     assert found.log_evidence == pytest.approx(exact.log_evidence, rel=1e-7)
     assert found.lookups.inside >= K.shape[0]
     assert found.lookups.outside == 0
-    gradient = found.evidence_gradient(K)
-    assert gradient == pytest.approx(exact.evidence_gradient(K), rel=1e-5)
+    assert found.evidence_gradient(K) == pytest.approx(exact.evidence_gradient(K), rel=1e-5)
 
 
 def test_location_third_axis_and_quadrature_agree(skewed, data):

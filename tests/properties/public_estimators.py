@@ -75,8 +75,7 @@ def _distribution(model: Any, X: Any) -> Any:
 
 
 def _rates(model: Any, X: Any) -> Any:
-    counts = np.full(len(X), 2)
-    return np.column_stack([model.predict(X), model.predict_log_pmf(X, counts)])
+    return np.column_stack([model.predict(X), model.predict_log_pmf(X, np.full(len(X), 2))])
 
 
 def _utilities(model: Any, X: Any) -> Any:

@@ -39,8 +39,7 @@ def run(monkeypatch, tmp_path):
 
     monkeypatch.setattr(raw_data, "load", load)
     for kind in KINDS:
-        kept = dict(list(raw_peers.PEERS[kind].items())[:2])
-        monkeypatch.setitem(raw_peers.PEERS, kind, kept)
+        monkeypatch.setitem(raw_peers.PEERS, kind, dict(list(raw_peers.PEERS[kind].items())[:2]))
 
     def run(*arguments):
         where = ["--kept", tmp_path / "kept.jsonl", "--out", tmp_path / "out", "--workers", 1]

@@ -61,8 +61,7 @@ def test_cells_are_of_a_part_of_a_group():
         **tables.across("seed", (0, 1), "{loss:.1f}"),
         "first": tables.of("seed", 1, tables.size("loss"), "none"),
     }
-    found = tables.Table(lambda: rows, columns, group=("set",), right=1)()
-    assert found == (
+    assert tables.Table(lambda: rows, columns, group=("set",), right=1)() == (
         "| set | count | mean | most | spread | 0 | 1 | first |\n"
         "|---|---:|---:|---:|---:|---:|---:|---:|\n"
         "| b | 2 | 2.00 | 3 | 2.0 ± 1.0 | 1.0 | 3.0 | 3 |\n"

@@ -183,8 +183,7 @@ def of_kinds(tmp_path, monkeypatch):
 
 
 def test_the_best_of_each_side_is_by_mean_log_density(of_kinds):
-    first = kinds.best().splitlines()[2]
-    assert first == (
+    assert kinds.best().splitlines()[2] == (
         "| a (times) | 9 | -2.500 | -2.375 | -2.250 | -2.312 "
         "| survival survreg, Weibull | lifelines WeibullAFTFitter |"
     )

@@ -77,8 +77,7 @@ def test_zarr_and_xarray_read_the_same(files, kind, monkeypatch):
     path = files(kind)
     group, _ = convert(path)
     table = open_table(path)
-    array = zarr.open_group(group, mode="r")[DATASET]
-    assert array[...].tobytes() == table.values.tobytes()
+    assert zarr.open_group(group, mode="r")[DATASET][...].tobytes() == table.values.tobytes()
     assert json.loads(zarr.open_group(group, mode="r").attrs["metadata"])["sha256"] == table.sha256
     for consolidated in (True, False):
         with xarray.open_zarr(group, consolidated=consolidated, chunks=None) as data:

@@ -84,8 +84,7 @@ def test_preferences_of_the_reference(method):
     np.testing.assert_allclose(variance, known["item_variance"], rtol=0, atol=table)
     assert abs(post.log_evidence - known["log_evidence"]) < table
     if method == "ep":
-        jitter = 1e-6 * case["v"] * np.eye(len(x))
-        dK = (K - jitter) * (x[:, None] - x) ** 2 / case["l"] ** 2
+        dK = (K - 1e-6 * case["v"] * np.eye(len(x))) * (x[:, None] - x) ** 2 / case["l"] ** 2
         assert abs(post.evidence_gradient(dK) - known["gradient_log_l"]) < 1e-7
 
 
@@ -116,8 +115,7 @@ def test_both_sides_agree(likelihood, method, seed):
     slope = A.T @ rows.factor.slope() @ A
     np.testing.assert_allclose(latent.factor.slope(), slope, atol=1e-8 * np.abs(slope).max())
     # The transposed derivatives that the leave-one-out objective takes.
-    rng = np.random.default_rng(seed)
-    by = rng.normal(size=(2, len(y)))
+    by = np.random.default_rng(seed).normal(size=(2, len(y)))
     ours, theirs = (end.factor.pullback(end.factor.marginals()) for end in (latent, rows))
     np.testing.assert_allclose(ours.to_sites(*by), theirs.to_sites(*by), atol=1e-7)
     to_prior = A.T @ theirs.to_prior(*by) @ A
@@ -140,8 +138,7 @@ def test_posterior_of_f_by_dense_algebra(rows):
     np.testing.assert_allclose(found[1], np.diag(S), rtol=1e-7)
     np.testing.assert_allclose(post.mean, A @ centre, atol=1e-8)
     np.testing.assert_allclose(post.variance, np.diag(A @ S @ A.T), rtol=1e-7)
-    new = np.array([-1.0, 0.3, 7.0])
-    cross = squared(new, x, 3.0, 0.9)
+    cross = squared(np.array([-1.0, 0.3, 7.0]), x, 3.0, 0.9)
     at = post.predict(cross, np.full(3, 3.0), mean=0.2)
     gain = cross @ np.linalg.solve(K, (K - S) @ np.linalg.solve(K, cross.T))
     np.testing.assert_allclose(at[0], 0.2 + cross @ solve(K, centre - mean), atol=1e-7)

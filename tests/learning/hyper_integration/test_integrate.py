@@ -81,10 +81,8 @@ def test_a_grid_integrates_a_skewed_density():
 
 def test_importance_weights_are_a_density():
     """Means of f/q are integrals of f; 2^14 points of a Sobol sequence leave errors of 1e-4."""
-    stretch = np.array([[0.6, 1.4], [1.9, 0.8]])
-    z, logs = draws(2, 2**14, stretch, 1)
-    law = multivariate_normal([0.2, -0.1], [[0.5, 0.2], [0.2, 0.6]])
-    ratio = np.exp(law.logpdf(z) - logs)
+    z, logs = draws(2, 2**14, np.array([[0.6, 1.4], [1.9, 0.8]]), 1)
+    ratio = np.exp(multivariate_normal([0.2, -0.1], [[0.5, 0.2], [0.2, 0.6]]).logpdf(z) - logs)
     assert ratio.mean() == pytest.approx(1.0, abs=3e-4)
     np.testing.assert_allclose((ratio[:, None] * z).mean(axis=0), [0.2, -0.1], atol=2e-3)
 
@@ -114,8 +112,7 @@ def test_pareto_shapes(k):
 
 def test_k_of_weights():
     """Weights of a t by a normal have no variance; of a narrow normal by a wide one no tail."""
-    rng = np.random.default_rng(0)
-    z = rng.standard_normal(4000)
+    z = np.random.default_rng(0).standard_normal(4000)
     heavy = np.log1p(z * z / 2.0) * -1.5 + 0.5 * z * z
     assert pareto_k(heavy) > 0.7
     assert pareto_k(-2.0 * z * z) < 0.5
@@ -207,8 +204,7 @@ def test_priors_are_proper(given, laws):
 def test_densities_end_at_bounds():
     one = Density(Known(normal(2)), np.array([[-1.0, 1.0], [-2.0, 2.0]]))
     assert one.at(np.array([0.0, 2.5])) is None
-    found = one.at(np.array([0.5, 0.5]))
-    assert found.value == normal(2)(np.array([0.5, 0.5]))[0]
+    assert one.at(np.array([0.5, 0.5])).value == normal(2)(np.array([0.5, 0.5]))[0]
     lost = Density(lambda theta: (1.0, theta), np.array([[-1.0, 1.0]]))
     lost._objective = type("Lost", (), {"sites": None, "__call__": lambda s, t: (1e3, t)})()
     assert lost.at(np.zeros(1)) is None

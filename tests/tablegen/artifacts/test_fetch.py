@@ -105,8 +105,7 @@ def test_ways_to_ask(how, shelf, tmp_path, monkeypatch):
 
 
 def on_a_server(shelf, **more):
-    files = {f"/t/{path.name}": path.read_bytes() for path in shelf.iterdir()}
-    return serving(files | more)
+    return serving({f"/t/{path.name}": path.read_bytes() for path in shelf.iterdir()} | more)
 
 
 @every_case(
@@ -136,8 +135,7 @@ def test_a_later_call_goes_on(shelf, installed):
         assert [name.endswith(".part") for name in left(installed)] == [True]
         server.asked.clear()
         path, _ = tablegen.fetch("probit-compact", source=f"{server.url}/t")
-        spans = [span for _, span in server.asked if span]
-        assert spans == [f"bytes={len(BYTES) // 2}-"]
+        assert [span for _, span in server.asked if span] == [f"bytes={len(BYTES) // 2}-"]
     assert path.read_bytes() == BYTES
     assert left(installed) == ["probit-compact.h5"]
 
@@ -203,8 +201,7 @@ def test_a_pipe_at_the_place_is_not_opened(shelf, tmp_path):
 @every_case("what", ["link", "link to all of it", "link to nothing", "pipe"])
 def test_a_link_or_pipe_where_the_bytes_are_kept_is_refused(what, shelf, installed, tmp_path):
     installed.mkdir(exist_ok=True)
-    url = f"file://{shelf}/probit-compact.h5"
-    partial, other = partial_of(url, installed), tmp_path / what
+    partial, other = partial_of(f"file://{shelf}/probit-compact.h5", installed), tmp_path / what
     if what == "pipe":
         os.mkfifo(partial)
     else:
@@ -273,8 +270,7 @@ def test_what_is_not_the_table_is_not_kept(what, tmp_path, monkeypatch):
     data, manners, digest, words = REFUSED[what]
     with serving({"/x.h5": data} if data is not None else {}) as server:
         server.manners, server.endless = list(manners), what == "endless"
-        largest = (2 if what == "says more" else 1) * len(BYTES) + 10
-        limits = replace(IMPATIENT, largest=largest)
+        limits = replace(IMPATIENT, largest=(2 if what == "says more" else 1) * len(BYTES) + 10)
         with pytest.raises(TableError, match=words):
             tablegen.fetch(f"{server.url}/x.h5", sha256=digest, limits=limits)
     # Nothing has the table's name; of a cut connection the bytes are kept, under another.
@@ -361,8 +357,7 @@ def test_what_cannot_be_published(tmp_path, capsys):
 
 
 def test_by_a_file_system_of_fsspec(shelf):
-    fsspec = pytest.importorskip("fsspec")
-    memory = fsspec.filesystem("memory")
+    memory = pytest.importorskip("fsspec").filesystem("memory")
     for path in shelf.iterdir():
         memory.pipe(f"/shelf/{path.name}", path.read_bytes())
     path, _ = tablegen.fetch("heaviside-compact", source="memory://shelf")

@@ -191,8 +191,7 @@ def test_command_line(command, tmp_path, monkeypatch):
     (line,) = (line for line in info.out.splitlines() if line.startswith("guarantee"))
     for words in ("every finite mu", "sigma 1e-06 to 1e+08", "below 1e-09", "second quadrature"):
         assert words in line
-    listed = command("list", "--json")
-    document = json.loads(listed.out)
+    document = json.loads(command("list", "--json").out)
     assert [t["likelihood"] for t in document["tables"]] == ["heaviside"]
     assert sorted(t["likelihood"] for t in document["shipped"]) == list(NAMES)
     assert "shipped with the package" in command("list").out

@@ -54,8 +54,7 @@ def test_the_lock_of_a_dead_process_is_taken_over(hosts, whole, tmp_path):
     path = tmp_path / "t.h5"
     dead = hosts[0].start(path, die=("store", "after", 3))
     assert hosts[0].end().code < 0
-    lock = tmp_path / ".t.h5.build" / "lock"
-    assert lock.read_text() == f"{dead} on {socket.gethostname()}"
+    assert (tmp_path / ".t.h5.build" / "lock").read_text() == f"{dead} on {socket.gethostname()}"
     assert hosts[1].build(path).code == 0
     assert path.read_bytes() == whole
     assert names(tmp_path) == ["t.h5"]

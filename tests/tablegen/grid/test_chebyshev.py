@@ -20,8 +20,7 @@ def serial(function, items):
 def table(plan):
     """Fill a whole table, one outcome."""
     expansion = compute.expand(plan, serial) if plan.nodes else None
-    chunks = [compute.fill(plan, expansion, lambda: False, c) for c in plan.chunks]
-    return np.concatenate(chunks)
+    return np.concatenate([compute.fill(plan, expansion, lambda: False, c) for c in plan.chunks])
 
 
 def test_integrate_agrees_with_high_precision_values(reference):
