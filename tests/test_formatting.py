@@ -95,9 +95,8 @@ def test_unknown_names_suggest_the_nearest(call):
 
 def test_what_is_like_nothing_suggests_nothing():
     refuses(r"unknown likelihood 'zzz'; known are", qp.likelihoods.get, "zzz")
-    with pytest.raises(
-        qp.InputError, match=r"no parameter 'disperson' \(did you mean 'dispersion'"
-    ):
+    message = r"no parameter 'disperson' \(did you mean 'dispersion'"
+    with pytest.raises(qp.InputError, match=message):
         qp.likelihoods.get("negative-binomial", disperson=2.0)
 
 

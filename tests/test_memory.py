@@ -84,9 +84,8 @@ def test_a_system_that_tells_nothing_refuses_nothing(machine, monkeypatch, tmp_p
 
 def test_the_edge(machine):
     _memory.require(4.096e9, "this", "less")
-    with pytest.raises(
-        InputError, match=r"this takes 4\.1 GB .* left 4\.1 GB by the machine: less"
-    ):
+    words = r"this takes 4\.1 GB .* left 4\.1 GB by the machine: less"
+    with pytest.raises(InputError, match=words):
         _memory.require(4.096e9 + 1.0, "this", "less")
     assert _memory.fits(4.096e9)
     assert not _memory.fits(4.096e9 + 1.0)

@@ -125,9 +125,8 @@ def test_memory_of_a_posterior():
     assert peak_beside(lambda: post.predict(K_star, 1.0)) < 20.0
     whole = post.predict(K_star, 1.0)
     for i in (0, 20_000, 39_999):
-        np.testing.assert_allclose(
-            np.ravel(post.predict(K_star[i : i + 1], 1.0)), [whole[0][i], whole[1][i]], rtol=1e-9
-        )
+        got = np.ravel(post.predict(K_star[i : i + 1], 1.0))
+        np.testing.assert_allclose(got, [whole[0][i], whole[1][i]], rtol=1e-9)
     K_star[31_234, 7] = np.nan
     with pytest.raises(qp.InputError, match=r"K_star\[31234, 7\] is nan"):
         post.predict(K_star, 1.0)

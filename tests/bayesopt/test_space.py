@@ -52,9 +52,8 @@ def test_every_value_has_its_place():
     np.testing.assert_array_equal(space.take_all([space.give(row) for row in drawn]), drawn)
     # The ends of the cube are ends of the box.
     np.testing.assert_array_equal(space.from_unit(np.zeros((1, 8)))[0], [*space.box.low[:4], 0, -1])
-    np.testing.assert_array_equal(
-        space.from_unit(np.ones((1, 8)))[0, [0, 1, 2, 5]], [0.1, 8, 1024, 3]
-    )
+    expected = [0.1, 8, 1024, 3]
+    np.testing.assert_array_equal(space.from_unit(np.ones((1, 8)))[0, [0, 1, 2, 5]], expected)
     again = Space.from_state(space.state())
     assert (again.names, again.variables) == (space.names, space.variables)
 

@@ -118,9 +118,8 @@ def test_units_of_the_data_do_not_matter(data, fitted):
     X, y = data
     moved = DeepGPRegressor((2,), **QUICK).fit(1e3 * X + 7.0, 1e-2 * y - 3.0)
     # Rounding grows over 60 steps of Adam.
-    np.testing.assert_allclose(
-        moved.predict(1e3 * X + 7.0), 1e-2 * fitted.predict(X) - 3.0, rtol=1e-7
-    )
+    expected = 1e-2 * fitted.predict(X) - 3.0
+    np.testing.assert_allclose(moved.predict(1e3 * X + 7.0), expected, rtol=1e-7)
 
 
 def test_targets_that_do_not_vary(data):
@@ -197,9 +196,8 @@ def test_counts(data):
     assert found.dtype.kind == "i"
     assert ((drawn <= found).mean(axis=0) > 0.89).all()
     assert ((drawn < found).mean(axis=0) < 0.91).all()
-    with pytest.raises(
-        InputError, match=r"known of Gaussian and Student-t .* 'laplace' use latent"
-    ):
+    message = r"known of Gaussian and Student-t .* 'laplace' use latent"
+    with pytest.raises(InputError, match=message):
         quantiles_of(get("laplace"), f, variance, np.array([0.5]))
 
 

@@ -101,9 +101,8 @@ def test_coordinates_near_zero_carry_their_jacobian():
 
     at_mode = np.zeros(2)
     jacobian = [slope(steps, k) / slope(at_mode, k) for k in (0, 1)]
-    np.testing.assert_allclose(
-        np.exp(scale.log_deviations(steps)[1]), jacobian[0] * jacobian[1], rtol=1e-7
-    )
+    expected = jacobian[0] * jacobian[1]
+    np.testing.assert_allclose(np.exp(scale.log_deviations(steps)[1]), expected, rtol=1e-7)
     # The lattice is even in s: half a step below its last node is 0.
     assert np.exp(scale.log_deviations(-scale.below)[0]) == pytest.approx([0.0, 0.0], abs=1e-12)
 

@@ -103,9 +103,8 @@ def test_rows_keep_their_places_beside_wide_ones(fitted):
     for ask in (model.predict, lambda X: model.latent(X)[1], lambda X: model.exceedance(X, 1.0)):
         assert ask(NEW)[1] == pytest.approx(ask(alone)[0], rel=1e-12)
     quantiles = model.predict_quantiles(NEW, kind="observation")
-    np.testing.assert_array_equal(
-        quantiles[1], model.predict_quantiles(alone, kind="observation")[0]
-    )
+    expected = model.predict_quantiles(alone, kind="observation")[0]
+    np.testing.assert_array_equal(quantiles[1], expected)
 
 
 def test_an_unknown_level_widens_what_zeros_bound():

@@ -119,9 +119,8 @@ def test_moments_are_those_of_the_mixture():
 def test_densities_are_averaged():
     own, at = known(), np.array([0.9, -0.4, 1.5])
     dense = own.average(norm(own.mean, np.sqrt(own.variance + NOISE**2)).pdf(at))
-    np.testing.assert_allclose(
-        fitted().predict_log_density(NEW, at), np.log(dense), rtol=0, atol=1.2e-3
-    )
+    expected = np.log(dense)
+    np.testing.assert_allclose(fitted().predict_log_density(NEW, at), expected, rtol=0, atol=1.2e-3)
 
 
 def test_quantiles_are_roots_of_the_mean_distribution():
@@ -170,9 +169,8 @@ def test_other_designs_come_near(design, off):
 @pytest.mark.slow
 def test_classes_are_averaged():
     """Weights by evidences of `infer` and priors by hand; probabilities by the node's normals."""
-    model = qp.GPClassifier(KERNEL, hyperparameters="integrate", method="ep", tol=1e-9).fit(
-        X, LABELS
-    )
+    model = qp.GPClassifier(KERNEL, hyperparameters="integrate", method="ep", tol=1e-9)
+    model.fit(X, LABELS)
     found = model.integrated_
     middle, signs = np.log(np.median(pdist(X))), np.where(LABELS, 1.0, -1.0)
     logs, shares, normals = [], [], []
@@ -268,9 +266,8 @@ def test_counts_are_averaged():
         rate = np.exp(mean[:, None] + np.sqrt(variance)[:, None] * nodes)
         each = poisson(rate[:, :, None]).pmf(at)
         pmf = pmf + w * np.einsum("tnc,n->tc", each, weights / weights.sum())
-    np.testing.assert_allclose(
-        np.exp(model.predict_log_pmf(NEW[:2], np.tile(at[:20], (2, 1)))), pmf[:, :20], rtol=3e-5
-    )
+    got = np.exp(model.predict_log_pmf(NEW[:2], np.tile(at[:20], (2, 1))))
+    np.testing.assert_allclose(got, pmf[:, :20], rtol=3e-5)
     mean, std = model.predict(NEW[:2], return_std=True)
     np.testing.assert_allclose(mean, pmf @ at, rtol=1e-4)
     # Of the rate: a count adds its mean. Its square has a tail that nodes of Hermite miss.
@@ -309,9 +306,8 @@ def test_counts_far_from_the_data_have_the_quantiles_of_the_prior():
         assert below(found - 1) < q <= below(found)
     with pytest.raises(qp.NumericalError, match="its counts reach beyond 1000000"):
         model.predict_quantiles([[50.0]], [0.9999])
-    with pytest.warns(
-        UserWarning, match="more than 1000 times the largest observed rate"
-    ) as caught:
+    words = "more than 1000 times the largest observed rate"
+    with pytest.warns(UserWarning, match=words) as caught:
         mean = model.predict([[50.0]])
     assert len(caught) == 1
     rates = [np.exp(m[0] + 0.5 * v[0]) for m, v in moments]
@@ -435,9 +431,8 @@ def test_inducing_points_at_all_rows_are_the_dense_engine():
     dense = qp.GPClassifier(KERNEL, hyperparameters=design, method="ep").fit(X, LABELS)
     sparse = clone(dense).set_params(inducing=qp.Inducing(X, power=1.0, learn=False)).fit(X, LABELS)
     assert sparse.engine_ == "inducing"
-    assert sparse.integrated_.log_evidence == pytest.approx(
-        dense.integrated_.log_evidence, abs=4e-3
-    )
+    wanted = dense.integrated_.log_evidence
+    assert sparse.integrated_.log_evidence == pytest.approx(wanted, abs=4e-3)
     np.testing.assert_allclose(sparse.predict_proba(NEW), dense.predict_proba(NEW), atol=2e-3)
     ends = (model.predict_interval(NEW, 0.5) for model in (sparse, dense))
     np.testing.assert_allclose(next(ends), next(ends), atol=6e-3)

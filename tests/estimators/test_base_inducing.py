@@ -222,9 +222,8 @@ def test_a_sample_comes_between_where_rows_are_many(labelled, monkeypatch, capsy
     monkeypatch.setattr("qpruntime.learning.sparse.train._SAMPLE_SIZES", (150,))
     monkeypatch.setattr("qpruntime.learning.sparse.train._SAMPLE_FACTOR", 2)
     options = {"optimize": qp.Search(max_iter=4), "random_state": 0, "verbose": 2}
-    model = qp.GPClassifier(KERNEL, inducing=qp.Inducing(15, subsample=60), **options).fit(
-        X, labels
-    )
+    model = qp.GPClassifier(KERNEL, inducing=qp.Inducing(15, subsample=60), **options)
+    model.fit(X, labels)
     told = capsys.readouterr().err
     for number, words in enumerate(["parameters on 60", "too, on 60", "150", "all 400"], 1):
         assert f"stage {number} of 4" in told
@@ -235,9 +234,8 @@ def test_a_sample_comes_between_where_rows_are_many(labelled, monkeypatch, capsy
     assert abs(model.log_marginal_likelihood_value_ / 400 - values[0]) < 0.02
     assert np.ptp(values) < 0.2
     assert model.score(X, labels) > 0.75
-    other = qp.GPClassifier(KERNEL, inducing=qp.Inducing(15, subsample=200), **options).fit(
-        X, labels
-    )
+    other = qp.GPClassifier(KERNEL, inducing=qp.Inducing(15, subsample=200), **options)
+    other.fit(X, labels)
     assert "of 3, all 400 rows" in capsys.readouterr().err
     assert len(other.optima_) == 3
 

@@ -271,9 +271,8 @@ def test_hyper_parameters_are_integrated(tmp_path):
     np.testing.assert_allclose(model.integrated_.weights, weights, rtol=2e-4)
     p = weights @ np.array(shares)
     np.testing.assert_allclose(model.predict_proba(asked)[:, 0], p, rtol=1e-5)
-    np.testing.assert_array_equal(
-        model.predict(asked), np.where(p >= 0.5, asked[:, 0], asked[:, 1])
-    )
+    expected = np.where(p >= 0.5, asked[:, 0], asked[:, 1])
+    np.testing.assert_array_equal(model.predict(asked), expected)
     ends = norm.ppf(model.predict_interval(asked, level=0.8))
     below = sum(w * one.cdf(ends.T) for w, one in zip(weights, normals, strict=True))
     np.testing.assert_allclose(below.T, np.tile([0.1, 0.9], (4, 1)), rtol=1e-4)

@@ -79,9 +79,8 @@ def test_robust():
     density = (model.predict_quantiles(NEW, 0.5 + h) - model.predict_quantiles(NEW, 0.5 - h)) / (
         2 * h
     )
-    assert np.exp(model.predict_log_density(NEW, found[:, 1])) == pytest.approx(
-        1.0 / density, rel=1e-3
-    )
+    expected = 1.0 / density
+    assert np.exp(model.predict_log_density(NEW, found[:, 1])) == pytest.approx(expected, rel=1e-3)
     marginals = model.marginals(NEW)
     z = (found[:, :1] - model._centre_) / model._unit_ - F
     below = student.cdf(z / model.likelihood_.parameters["scale"], model.nu_)

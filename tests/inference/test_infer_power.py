@@ -62,9 +62,8 @@ def test_weight_zero_drops_the_observation(toy, method, order):
     assert dropped.log_evidence == pytest.approx(without.log_evidence, rel=1e-10)
     # What is left out is predicted by the others.
     mean, variance = without.predict(toy.K[np.ix_(~keep, keep)], toy.K.diagonal()[~keep])
-    np.testing.assert_allclose(
-        dropped.loo()[~keep], log_ndtr(toy.y[~keep] * mean / np.sqrt(1.0 + variance)), rtol=1e-8
-    )
+    expected = log_ndtr(toy.y[~keep] * mean / np.sqrt(1.0 + variance))
+    np.testing.assert_allclose(dropped.loo()[~keep], expected, rtol=1e-8)
 
 
 def test_powers_of_a_likelihood_with_two_peaks(toy):

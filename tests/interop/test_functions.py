@@ -141,9 +141,8 @@ def test_arguments_broadcast():
     assert value.shape == d_mu.shape == d_sigma.shape == (3, 2)
     mean, std = own.moments(mu, sigma, y, power=[[1.0], [0.5], [2.0]])
     assert mean.shape == std.shape == (3, 2)
-    np.testing.assert_array_equal(
-        own.sigma_star(0.0, sigma, y), project("probit", 0.0, sigma, 1)[1]
-    )
+    expected = project("probit", 0.0, sigma, 1)[1]
+    np.testing.assert_array_equal(own.sigma_star(0.0, sigma, y), expected)
     pairs = functions("binomial").log_predictive(np.zeros(2), 1.0, [[1, 3], [2, 3]])
     assert pairs.shape == (2,)
     assert pairs[0] == pytest.approx(pairs[1], rel=1e-12)
@@ -160,9 +159,8 @@ def test_powers_that_change_the_observation():
 def test_it_pickles_and_says_what_it_is():
     own = pickle.loads(pickle.dumps(functions("student-t(nu=4, scale=0.1)")))
     assert repr(own) == "<functions of student-t(nu=4, scale=0.1)>"
-    assert own.log_partition(0.5, 1.0, 0.0) == pytest.approx(
-        float(ROWS[0]["log_partition"]), rel=1e-12
-    )
+    wanted = float(ROWS[0]["log_partition"])
+    assert own.log_partition(0.5, 1.0, 0.0) == pytest.approx(wanted, rel=1e-12)
 
 
 @every_case(

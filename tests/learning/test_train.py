@@ -57,9 +57,8 @@ def loo_slope(kernel, x, y, pair, tol, mean=0.0, weights=None, step=None):
 def test_loo_slope(toy, kernel, method):
     value, slope, by_difference = loo_slope(kernel, toy.x, toy.y, ("probit", method), 1e-9)
     K = kernel(toy.x)
-    assert -value == pytest.approx(
-        qp.infer(K, toy.y, method=method, tol=1e-11).loo().sum(), rel=1e-9
-    )
+    wanted = qp.infer(K, toy.y, method=method, tol=1e-11).loo().sum()
+    assert -value == pytest.approx(wanted, rel=1e-9)
     # h^4 = 1e-12 of truncation, sites settled to 1e-11 over h.
     assert slope == pytest.approx(by_difference, rel=1e-6, abs=1e-7)
 
@@ -158,9 +157,8 @@ def test_a_model_pickles_with_the_hash_of_its_table(toy, small_table, tmp_path, 
     without = qp.GPClassifier(FIXED).fit(toy.x, toy.y)
     document = pickle.dumps(model)
     assert len(document) < len(pickle.dumps(without)) + 1000
-    np.testing.assert_array_equal(
-        pickle.loads(document).predict_proba(toy.x), model.predict_proba(toy.x)
-    )
+    got = pickle.loads(document).predict_proba(toy.x)
+    np.testing.assert_array_equal(got, model.predict_proba(toy.x))
     moved.unlink()
     monkeypatch.setenv("QP_TABLES", str(tmp_path))
     with pytest.raises(qp.TableError, match=rf"{table.sha256}.*tablegen build --likelihood probit"):

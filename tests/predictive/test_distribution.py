@@ -53,9 +53,8 @@ def test_logistic_of_tiny_means(likelihood, variance):
 def test_closed_forms(name, variance):
     mean = np.concatenate([TINY, [-1e150, -30.0, 0.3, 4.0, 1e9]])
     width = math.sqrt(variance + (name == "probit"))
-    np.testing.assert_allclose(
-        scores(likelihoods.get(name), *at(mean, variance)), mean / width, rtol=1e-15
-    )
+    got = scores(likelihoods.get(name), *at(mean, variance))
+    np.testing.assert_allclose(got, mean / width, rtol=1e-15)
 
 
 def test_log_probabilities_of_the_probit():

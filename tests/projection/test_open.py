@@ -157,12 +157,10 @@ def test_labels_mirror_exactly():
     rng = np.random.default_rng(5)
     mu, sigma = rng.normal(size=500) * 10, 10.0 ** rng.uniform(-3, 3, 500)
     for name in ("probit", "heaviside"):
-        np.testing.assert_array_equal(
-            project(name, mu, sigma, 1)[1], project(name, -mu, sigma, -1)[1]
-        )
-    np.testing.assert_array_equal(
-        project("poisson", mu, sigma, 3)[1], project("poisson", -mu, sigma, 3)[1]
-    )
+        found = project(name, mu, sigma, 1)[1]
+        np.testing.assert_array_equal(found, project(name, -mu, sigma, -1)[1])
+    wanted = project("poisson", -mu, sigma, 3)[1]
+    np.testing.assert_array_equal(project("poisson", mu, sigma, 3)[1], wanted)
 
 
 def test_sizes_of_the_files():

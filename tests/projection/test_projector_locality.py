@@ -71,6 +71,5 @@ def test_monotone_coupling_is_best_among_those_of_f1():
         cost = (f1[:, None] - p[0] - p[2] * z) ** 2
         cost += (a * f1[:, None] + b - p[1] - p[3] * z) ** 2
         rows, columns = linear_sum_assignment(cost)
-        np.testing.assert_allclose(
-            cost[rows, columns].sum(), np.trace(cost), rtol=1e-12, err_msg="not monotone"
-        )
+        got = cost[rows, columns].sum()
+        np.testing.assert_allclose(got, np.trace(cost), rtol=1e-12, err_msg="not monotone")

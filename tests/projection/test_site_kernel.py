@@ -115,9 +115,8 @@ def test_surfaces():
     status, *found, where = by_source(surfaces(site_kernel.SURFACES_EP, stored))
     assert (status, where) == (OK, site_kernel.INSIDE)
     assert found == pytest.approx([*expected, std], rel=1e-13)
-    assert by_source(surfaces(site_kernel.SURFACES_QP, stored))[3] == pytest.approx(
-        0.5 * std, rel=1e-13
-    )
+    got = by_source(surfaces(site_kernel.SURFACES_QP, stored))[3]
+    assert got == pytest.approx(0.5 * std, rel=1e-13)
     for k, bad in ((0, np.inf), (1, -np.inf), (2, np.inf), (3, -30.0)):
         damaged = stored.copy()
         damaged[k] = bad

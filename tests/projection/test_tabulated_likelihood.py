@@ -225,9 +225,8 @@ def test_a_registered_likelihood_with_parameters(tmp_path, data):
     assert found.lookups.inside > 0
     np.testing.assert_allclose(found.variance, exact.variance, rtol=1e-5)
     assert infer(K, y, spelt, table=path, tol=1e-9).log_evidence == found.log_evidence
-    with pytest.raises(
-        InputError, match=r"nu=4, scale=0.5.*build --likelihood student-t --preset surfaces$"
-    ):
+    words = r"nu=4, scale=0.5.*build --likelihood student-t --preset surfaces$"
+    with pytest.raises(InputError, match=words):
         infer(K, y, "student-t", table=path)
 
 

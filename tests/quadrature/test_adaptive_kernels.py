@@ -120,9 +120,8 @@ def test_landmarks_are_looked_at():
     # A double f next to 1235 misses a peak of width 1e-7 by 1e-6 of its width.
     check(qp, ep, expected, 1e-6, sigma)
     found = likelihood(_block, landmarks=marks)
-    assert project(found, mu, sigma, 0.0)[1] == pytest.approx(
-        2e-7 / math.sqrt(4.0 * math.pi), rel=1e-5
-    )
+    wanted = 2e-7 / math.sqrt(4.0 * math.pi)
+    assert project(found, mu, sigma, 0.0)[1] == pytest.approx(wanted, rel=1e-5)
     refuses("no finite mass", project, likelihood(_block), mu, sigma, 0.0, error=NumericalError)
 
 

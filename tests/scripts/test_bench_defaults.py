@@ -167,9 +167,8 @@ def test_report_names_the_lost_and_parts_the_halves(tmp_path):
     assert f"- **{sets[2].name}** (logistic, 1.13)" in text
     rows = list(csv.DictReader((tmp_path / "defaults.csv").read_text().splitlines()))
     assert len(rows) == 9
-    assert {r["set"]: float(r["loss"]) for r in rows if r["model"] == "ours"} == pytest.approx(
-        {raw.name: losses[raw.number] for raw in sets}
-    )
+    got = {r["set"]: float(r["loss"]) for r in rows if r["model"] == "ours"}
+    assert got == pytest.approx({raw.name: losses[raw.number] for raw in sets})
 
 
 def test_reasons_are_of_sets_that_exist():

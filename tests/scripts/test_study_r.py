@@ -86,9 +86,8 @@ def test_concordance_of_cox_is_that_of_r():
     needs("survival")
     rows = part(observations("weibull"))
     scores = kinds_r.Peer("coxph")(rows)
-    assert scores["concordance"] == pytest.approx(
-        kinds_r.fitted("coxph", rows)["concordance"][0], rel=1e-12
-    )
+    expected = kinds_r.fitted("coxph", rows)["concordance"][0]
+    assert scores["concordance"] == pytest.approx(expected, rel=1e-12)
     assert "density" not in scores
 
 

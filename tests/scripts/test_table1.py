@@ -136,9 +136,8 @@ def test_a_real_cluster_that_loses_workers_and_its_scheduler(tmp_path):
     assert "Traceback" not in err
     one, two = (Records(tmp_path / name, Task).records for name in ("serial", "cluster"))
     assert len(one) == 40
-    assert {t: r["methods"]["qp"]["ntll"] for t, r in one.items()} == {
-        t: r["methods"]["qp"]["ntll"] for t, r in two.items()
-    }
+    expected = {t: r["methods"]["qp"]["ntll"] for t, r in two.items()}
+    assert {t: r["methods"]["qp"]["ntll"] for t, r in one.items()} == expected
     # No fit is kept twice.
     assert folds.read_bytes().count(b"\n") == 40
 

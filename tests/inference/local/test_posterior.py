@@ -66,9 +66,8 @@ def test_by_all_rows_it_is_the_dense_posterior(kernel, y, likelihood, options, p
     # Noise is of each row its own: a point where a row is has another.
     expected = dense.predict(kernel(POINTS, X), kernel.diag(POINTS), mean=np.full(len(POINTS), at))
     local = local_of(sparse, X, 48)
-    np.testing.assert_allclose(
-        local.predict(POINTS, mean=np.full(len(POINTS), at)), expected, **CLOSE
-    )
+    got = local.predict(POINTS, mean=np.full(len(POINTS), at))
+    np.testing.assert_allclose(got, expected, **CLOSE)
     np.testing.assert_allclose(local.loo(), dense.loo(), **CLOSE)
 
 
@@ -190,9 +189,8 @@ def test_later_rows_join():
     both = later._solution.sites_held
     whole = infer_sparse(X, LABELS, SMOOTH, Z, method="ep")
     whole = with_sites(whole, (both.tau, both.nu))
-    np.testing.assert_allclose(
-        later.predict(POINTS), local_of(whole, X, 9).predict(POINTS), **CLOSE
-    )
+    wanted = local_of(whole, X, 9).predict(POINTS)
+    np.testing.assert_allclose(later.predict(POINTS), wanted, **CLOSE)
     assert (later.n, later.summary()["rows_held"]) == (48, 48)
 
 

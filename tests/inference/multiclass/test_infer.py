@@ -268,9 +268,8 @@ def test_marginals_of_each_class():
         np.testing.assert_allclose(one.mean, wanted.mean, rtol=0, atol=1e-6)
         np.testing.assert_allclose(one.variance, wanted.variance, rtol=1e-6)
     new = post.marginals(K[:2], K.diagonal()[:2], correction="fact")
-    np.testing.assert_allclose(
-        new[1].mean, post.marginals(correction="fact")[1].mean[:2], atol=1e-9
-    )
+    expected = post.marginals(correction="fact")[1].mean[:2]
+    np.testing.assert_allclose(new[1].mean, expected, atol=1e-9)
 
 
 def test_pickles_and_files(tmp_path):

@@ -49,15 +49,13 @@ def test_against_dense_algebra(n, density, dense, seed, ordering):
     rows, columns = pattern.coordinates
     scale = np.abs(inverse).max()
     found = factor.inverse()
-    np.testing.assert_allclose(
-        found[pattern.entries], inverse[rows, columns], atol=1e-12 * scale * np.linalg.cond(D)
-    )
+    got = found[pattern.entries]
+    np.testing.assert_allclose(got, inverse[rows, columns], atol=1e-12 * scale * np.linalg.cond(D))
     np.testing.assert_allclose(found[pattern.diagonal], inverse.diagonal(), rtol=1e-11)
     order = pattern.symbolic.order
     right = np.random.default_rng(seed).standard_normal((n, 3))
-    np.testing.assert_allclose(
-        factor.solve(right), inverse[np.ix_(order, order)] @ right, atol=1e-10 * scale
-    )
+    expected = inverse[np.ix_(order, order)] @ right
+    np.testing.assert_allclose(factor.solve(right), expected, atol=1e-10 * scale)
     root = factor.root(np.eye(n))
     np.testing.assert_allclose(root @ root.T, inverse[np.ix_(order, order)], atol=1e-11 * scale)
 
@@ -71,9 +69,8 @@ def test_large_panels_go_through_blas():
     pattern, factor = factorised(Q)
     assert pattern.symbolic.shape.first.size - 1 == 2
     rows, columns = pattern.coordinates
-    np.testing.assert_allclose(
-        factor.inverse()[pattern.entries], np.linalg.inv(full)[rows, columns], atol=1e-15
-    )
+    wanted = np.linalg.inv(full)[rows, columns]
+    np.testing.assert_allclose(factor.inverse()[pattern.entries], wanted, atol=1e-15)
 
 
 def test_a_column_that_is_not_positive_definite_is_named():

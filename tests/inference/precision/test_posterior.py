@@ -267,9 +267,8 @@ def test_draws(name):
     if constraint(name) is not None:
         assert np.abs(x @ constraint(name)).max() < 1e-9
     eta = post.sample(A, n_samples=3, random_state=0)
-    np.testing.assert_allclose(
-        eta, post.sample(n_samples=3, random_state=0) @ A.T + problem(name)[3]
-    )
+    wanted = post.sample(n_samples=3, random_state=0) @ A.T + problem(name)[3]
+    np.testing.assert_allclose(eta, wanted)
 
 
 def test_a_pattern_and_sites_of_near_deviations():

@@ -61,9 +61,8 @@ def test_what_is_published(shelf, installed):
     tablegen.publish(shelf, ["poisson"])
     assert len(registry.read((shelf / "registry.json").read_bytes(), "it")) == 3
     assert (shelf / "probit-compact.h5").stat().st_mtime_ns == before
-    assert [entry.name for entry in tablegen.publish(shelf.parent / "all")[1]] == [
-        f"{name}-compact" for name in ("heaviside", "poisson", "probit")
-    ]
+    expected = [f"{name}-compact" for name in ("heaviside", "poisson", "probit")]
+    assert [entry.name for entry in tablegen.publish(shelf.parent / "all")[1]] == expected
 
 
 def test_fetched_from_a_directory(shelf, installed, capsys):
@@ -164,9 +163,8 @@ def test_a_size_beyond_what_is_expected_is_refused_before_a_byte_is_kept(
     with on_a_server(shelf) as server:
         url = f"{server.url}/t/probit-compact.h5"
         server.manners = ["enormous"]
-        with pytest.raises(
-            TableError, match=f"has {10**15} bytes, more than the {1 << 34} allowed"
-        ):
+        message = f"has {10**15} bytes, more than the {1 << 34} allowed"
+        with pytest.raises(TableError, match=message):
             tablegen.fetch(url)
         server.manners = ["plain", "enormous"]
         words = f"says it has {10**15} bytes, {len(BYTES)} were announced"

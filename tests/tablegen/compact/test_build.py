@@ -145,9 +145,8 @@ def test_the_hash_gives_it_away_as_well(altered):
     problems = verify(path, points=20, seed=1).problems
     assert problems[0].startswith("data hash is ")
     assert problems[1].startswith("relative error ")
-    with pytest.raises(
-        TableError, match="again: tablegen build --likelihood probit --preset compact"
-    ):
+    message = "again: tablegen build --likelihood probit --preset compact"
+    with pytest.raises(TableError, match=message):
         open_table(path)
     assert open_table(path, verify=False).values.shape == (1, 117, 245)
 

@@ -57,9 +57,8 @@ def test_json_is_one_document(command, tmp_path, monkeypatch):
     assert info["sha256"] == open_table("probit").sha256
     assert info["certificate"]["nodes"]["points"] > 2000
     assert json.loads(command("verify", "probit", "--json", "--points", "9").out)["ok"] is True
-    assert [t["path"] for t in json.loads(command("list", "--json").out)["tables"]] == [
-        str(tmp_path / "probit.h5")
-    ]
+    expected = [str(tmp_path / "probit.h5")]
+    assert [t["path"] for t in json.loads(command("list", "--json").out)["tables"]] == expected
 
 
 def test_dry_run_on_a_cluster_asks_nobody(command, tmp_path):
