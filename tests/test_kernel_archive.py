@@ -10,7 +10,7 @@ import pytest
 from scipy import special
 
 from qpruntime import kernel_archive
-from qpruntime.errors import InputError
+from tests.tools.cases import refuses
 
 COMPILED = """
 from qpruntime import _numba, kernel_archive
@@ -98,9 +98,7 @@ def test_a_damaged_archive_is_refused(archive, tmp_path):
         manifest["files"]["../evil.nbi"] = ""
 
     for change in (flip, edited_manifest(outside), lambda members: members.pop("manifest.json")):
-        with pytest.raises(InputError, match="no archive of kernels"):
-            kernel_archive.load(changed(archive, tmp_path, change))
+        refuses("no archive of kernels", kernel_archive.load, changed(archive, tmp_path, change))
     (tmp_path / "text.zip").write_text("text")
     for path in (tmp_path / "text.zip", tmp_path / "none.zip"):
-        with pytest.raises(InputError, match="warmup --save FILE"):
-            kernel_archive.load(path)
+        refuses("warmup --save FILE", kernel_archive.load, path)

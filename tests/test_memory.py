@@ -85,8 +85,7 @@ def test_a_system_that_tells_nothing_refuses_nothing(machine, monkeypatch, tmp_p
 def test_the_edge(machine):
     _memory.require(4.096e9, "this", "less")
     words = r"this takes 4\.1 GB .* left 4\.1 GB by the machine: less"
-    with pytest.raises(InputError, match=words):
-        _memory.require(4.096e9 + 1.0, "this", "less")
+    refuses(words, _memory.require, 4.096e9 + 1.0, "this", "less")
     assert _memory.fits(4.096e9)
     assert not _memory.fits(4.096e9 + 1.0)
 
@@ -128,8 +127,7 @@ def test_dense_work_is_refused_before_it_begins(machine, monkeypatch):
     monkeypatch.setattr("qpruntime.kernels.gradients.cdist", None)
     with pytest.raises(InputError, match=r"N = 30000 rows takes \d+\.\d GB .* inducing=\"auto\""):
         GPClassifier(inducing=None).fit(X, y)
-    with pytest.raises(InputError, match=r"rows takes 21\.6 GB .* inducing=200"):
-        GPClassifier(RBF(1.0, "fixed")).fit(X, y)
+    refuses(r"rows takes 21\.6 GB .* inducing=200", GPClassifier(RBF(1.0, "fixed")).fit, X, y)
 
 
 def test_corrections_and_sparse_features(machine, monkeypatch):

@@ -14,7 +14,7 @@ from scipy import special
 
 from qpruntime import __main__ as command
 from qpruntime import _compile_notice, _numba, warmup
-from qpruntime.errors import InputError
+from tests.tools.cases import refuses
 
 PACKAGE = Path(_numba.__file__).parent
 # A kernel that compiles in a second, and all those of a projection.
@@ -196,8 +196,7 @@ def test_groups_of_a_warm_up(capsys):
     with pytest.raises(SystemExit):
         command.main(["warmup", "nothing"])
     assert "there are dense, sparse" in capsys.readouterr().err
-    with pytest.raises(InputError, match="group must be one of dense, sparse"):
-        warmup.steps_of(["nothing"])
+    refuses("group must be one of dense, sparse", warmup.steps_of, ["nothing"])
 
 
 GUIDE = """

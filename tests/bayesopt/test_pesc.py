@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
 
-from qpruntime import InputError, infer
+from qpruntime import infer
 from qpruntime.bayesopt import Surrogate, condition
 from qpruntime.bayesopt.pesc import log_heights
+from tests.tools.cases import refuses
 from tests.tools.oracle import REFERENCE
 
 KERNEL = RBF(0.3)
@@ -243,7 +244,5 @@ def test_no_data_and_a_point_that_is_the_minimiser():
 )
 def test_what_is_refused(change, words):
     arguments = {"surrogates": problem("A"), "x_star": STAR, **change}
-    with pytest.raises(InputError, match=words):
-        condition(**arguments)
-    with pytest.raises(InputError, match="negative"):
-        Surrogate(KERNEL, [[0.1]], [0.0], -1.0)
+    refuses(words, condition, **arguments)
+    refuses("negative", Surrogate, KERNEL, [[0.1]], [0.0], -1.0)

@@ -311,5 +311,4 @@ def test_labels_are_known_by_value_and_missing_ones_refused(kind):
     gone = pd.Series(y).astype(object)
     gone[3] = pd.NA
     for missing in (gone, gone.where(gone.notna(), None)):
-        with pytest.raises(InputError, match="y has labels that are nan"):
-            model(effects.Fixed("x")).fit(DATA, missing)
+        refuses("y has labels that are nan", model(effects.Fixed("x")).fit, DATA, missing)

@@ -156,8 +156,7 @@ class Endless:
 
 
 def test_rows_beyond_memory_are_not_read_at_once():
-    with pytest.raises(qp.InputError, match="inducing=200 reads it in parts"):
-        Inputs(Endless()).in_memory()
+    refuses("inducing=200 reads it in parts", Inputs(Endless()).in_memory)
 
 
 def exposed(n, seed=4):

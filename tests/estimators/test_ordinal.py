@@ -12,7 +12,7 @@ from sklearn.metrics import get_scorer
 from qpruntime import GPOrdinal, InputError, infer, load
 from qpruntime.estimators.ordinal import _between
 from qpruntime.likelihoods import get
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 6.0, (150, 1))
@@ -89,8 +89,7 @@ def test_numbers_and_words_are_alike(model, tmp_path):
     ],
 )
 def test_refusals(y, levels, words):
-    with pytest.raises(InputError, match=words):
-        GPOrdinal(levels=levels).fit(X, y)
+    refuses(words, GPOrdinal(levels=levels).fit, X, y)
 
 
 def test_scorers_of_scikit_learn_see_sorted_classes(model):

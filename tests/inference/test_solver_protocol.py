@@ -266,5 +266,4 @@ def test_joint_draws():
         np.testing.assert_array_equal(again, post.sample(*where, n_samples=2, random_state=1))
     rows = dense.sample(n_samples=40_000, random_state=2)
     assert np.abs(rows.mean(axis=0) - dense.mean).max() < 5.0 * np.sqrt(dense.variance.max()) / 200
-    with pytest.raises(InputError, match=r"post\.sparse, without them, has sample"):
-        posterior("nearest").sample(points[:, None])
+    refuses(r"post\.sparse, without them, has sample", posterior("nearest").sample, points[:, None])

@@ -20,7 +20,7 @@ from qpruntime.kernels.gradients import covariance_function
 from qpruntime.kernels.scaling import Units
 from qpruntime.learning.default_kernel import default_start
 from qpruntime.learning.inducing_points import clusters, levels_of, units
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.oracle import slopes
 
 C = ConstantKernel
@@ -161,13 +161,11 @@ def test_manners():
 
 @every_case("columns", [[4], [-1], [], [[0]], 0, [0.5]])
 def test_columns_that_there_are_not(columns):
-    with pytest.raises(InputError, match="Categories"):
-        Categories(columns)(rows())
+    refuses("Categories", Categories(columns), rows())
 
 
 def test_names_take_an_estimator():
-    with pytest.raises(InputError, match=r"are names, \['city'\]: fit an estimator"):
-        Categories(["city"])(rows())
+    refuses(r"are names, \['city'\]: fit an estimator", Categories(["city"]), rows())
 
 
 def test_one_dissimilarity_for_each_column():

@@ -226,8 +226,7 @@ def test_a_registered_likelihood_with_parameters(tmp_path, data):
     np.testing.assert_allclose(found.variance, exact.variance, rtol=1e-5)
     assert infer(K, y, spelt, table=path, tol=1e-9).log_evidence == found.log_evidence
     words = r"nu=4, scale=0.5.*build --likelihood student-t --preset surfaces$"
-    with pytest.raises(InputError, match=words):
-        infer(K, y, "student-t", table=path)
+    refuses(words, infer, K, y, "student-t", table=path)
 
 
 # --- what is refused
@@ -241,8 +240,7 @@ def test_outside_says_where_and_what_to_do(graded, data):
     # No command names a likelihood that was handed over in Python.
     assert "tablegen.build(likelihood, preset='surfaces', outcomes=range(0, 3)" in message
     assert "log10_sigma_range=(-1.0, 1.0)) in Python" in message
-    with pytest.raises(TableError, match=r"mu_range=\(-8.0, 4.0\)"):
-        open_table(graded).lookup(-7.5, 1.0, 2.0)
+    refuses(r"mu_range=\(-8.0, 4.0\)", open_table(graded).lookup, -7.5, 1.0, 2.0, error=TableError)
     with pytest.raises(TableError, match="outside the table"):
         infer(K, y, ordinal(), table=open_table(graded, outside="error"), mean=9.0)
 

@@ -164,8 +164,7 @@ def test_a_size_beyond_what_is_expected_is_refused_before_a_byte_is_kept(
         url = f"{server.url}/t/probit-compact.h5"
         server.manners = ["enormous"]
         message = f"has {10**15} bytes, more than the {1 << 34} allowed"
-        with pytest.raises(TableError, match=message):
-            tablegen.fetch(url)
+        refuses(message, tablegen.fetch, url, error=TableError)
         server.manners = ["plain", "enormous"]
         words = f"says it has {10**15} bytes, {len(BYTES)} were announced"
         refuses(words, tablegen.fetch, "probit-compact", error=TableError, source=f"{server.url}/t")

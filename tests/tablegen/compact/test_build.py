@@ -17,6 +17,7 @@ from qpruntime.table_format.metadata import Axis
 from tablegen import builder, splines
 from tablegen.files import hdf5 as export
 from tablegen.verify import verify
+from tests.tools.cases import refuses
 from tests.tools.forge import change
 
 NAMES = [n for n in likelihoods.names() if likelihoods.get(n).reduction is not None]
@@ -76,8 +77,7 @@ def test_splines_along_two_axes():
 
 
 def test_a_spline_needs_room():
-    with pytest.raises(ValueError, match="at least 6 nodes"):
-        splines.points(Axis("v", 0.0, 1.0, 5))
+    refuses("at least 6 nodes", splines.points, Axis("v", 0.0, 1.0, 5), error=ValueError)
 
 
 @pytest.mark.parametrize(
@@ -146,15 +146,13 @@ def test_the_hash_gives_it_away_as_well(altered):
     assert problems[0].startswith("data hash is ")
     assert problems[1].startswith("relative error ")
     message = "again: tablegen build --likelihood probit --preset compact"
-    with pytest.raises(TableError, match=message):
-        open_table(path)
+    refuses(message, open_table, path, error=TableError)
     assert open_table(path, verify=False).values.shape == (1, 117, 245)
 
 
 def test_numbers_that_are_none(altered):
     path = altered("heaviside", (0, 0, 5), np.nan, rehash=False)
-    with pytest.raises(TableError, match="coefficients that are not finite"):
-        verify(path, points=20, seed=1)
+    refuses("coefficients that are not finite", verify, path, error=TableError, points=20, seed=1)
 
 
 def test_other_coordinates_are_refused(tmp_path):
@@ -164,8 +162,7 @@ def test_other_coordinates_are_refused(tmp_path):
         document["axes"][0]["name"] = "another z"
         file.attrs["metadata"] = json.dumps(document)
     export.seal(path)
-    with pytest.raises(TableError, match="over other coordinates than those of 'heaviside'"):
-        open_table(path)
+    refuses("over other coordinates than those of 'heaviside'", open_table, path, error=TableError)
 
 
 def test_options(tmp_path):
