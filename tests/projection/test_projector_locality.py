@@ -17,9 +17,9 @@ from scipy.stats import norm
 
 from qpruntime import project
 from tests.tools.cases import every_case
+from tests.tools.oracle import unit_normal
 
-Z, WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
+Z, WEIGHTS = unit_normal(120)
 MU, SIGMA = 0.3, 1.2  # the cavity of f_1
 
 

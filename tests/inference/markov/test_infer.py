@@ -10,6 +10,7 @@ from sklearn.gaussian_process import kernels as sk
 from qpruntime import InputError, infer, infer_series
 from qpruntime.kernels.state_space import NotMarkov, state_space
 from tests.tools.cases import refuses
+from tests.tools.oracle import slopes
 from tests.tools.series_cases import KERNELS, series, worst
 
 TIGHT = {"tol": 1e-11, "max_sweeps": 500}
@@ -239,16 +240,13 @@ def test_squared_exponentials_on_request():
     near = np.sort(np.concatenate([t, t + 1e-9, t + 1e-4]))
     assert infer_series(near, np.repeat(y, 3), kernel, approximate=1e-3).converged
 
-    def evidence(theta):
-        at = kernel.clone_with_theta(theta)
-        return infer_series(t, y, at, "probit", "ep", approximate=1e-3, **TIGHT)
+    def at(theta):
+        own = kernel.clone_with_theta(theta)
+        return infer_series(t, y, own, "probit", "ep", approximate=1e-3, **TIGHT)
 
-    theta, h = kernel.theta, 1e-4
-    slope = [
-        (evidence(theta + h * e).log_evidence - evidence(theta - h * e).log_evidence) / (2.0 * h)
-        for e in np.eye(2)
-    ]
-    np.testing.assert_allclose(evidence(theta).evidence_gradient(), slope, rtol=1e-6, atol=1e-6)
+    by_difference = slopes(lambda theta: at(theta).log_evidence, kernel.theta)
+    gradient = at(kernel.theta).evidence_gradient()
+    np.testing.assert_allclose(gradient, by_difference, rtol=1e-6, atol=1e-6)
     refuses(r"1\.3e-05 at least", infer_series, t, y, kernel, error=NotMarkov, approximate=1e-9)
 
 
