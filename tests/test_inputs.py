@@ -61,8 +61,7 @@ def share_of_results():
 
 def finite_or(allowed, function, *args, **kwargs):
     """Return whether it gave a result, which has to be finite; other exceptions are errors."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         for category in WARNINGS:
             warnings.simplefilter("ignore", category)
         _calls["all"] += 1

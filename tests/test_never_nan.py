@@ -64,9 +64,7 @@ def highest(y, name, weights):
 def outcome(seed, made=problem):
     """Run one problem; return what it ended in."""
     K, y, options = made(seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         try:
             post = infer(K, y, max_sweeps=30, **options)
         except NumericalError as error:

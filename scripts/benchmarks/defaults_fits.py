@@ -61,8 +61,7 @@ def run(task: Task, raw: RawSet) -> dict[str, Any]:
     )
     record: dict[str, Any] = {**task._asdict(), "rows": len(test)}
     # Threads of boosting spin while they wait: on a busy machine ten times as long.
-    with threadpool_limits(1), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with threadpool_limits(1), warnings.catch_warnings(record=True, action="always") as caught:
         try:
             if task.model == OURS:
                 warm_up(raw.kind)

@@ -7,8 +7,7 @@ import pytest
 
 optuna = pytest.importorskip("optuna", reason="the extra optuna is not installed")
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
+with warnings.catch_warnings(action="ignore"):
     from qpruntime.bayesopt.optuna_sampler import PESCSampler, _back, _kept
 
 from qpruntime import InputError  # noqa: E402

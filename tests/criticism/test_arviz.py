@@ -49,8 +49,7 @@ def test_what_was_not_kept_is_asked_for():
 
 
 def test_arviz_reads_it(counts):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it announces its next release, and more
+    with warnings.catch_warnings(action="ignore"):  # it announces its next release, and more
         arviz = pytest.importorskip("arviz", reason="arviz is not installed")
     found = arviz.loo(to_arviz(counts, n_samples=2000, random_state=0), pointwise=False)
     assert abs(float(found.elpd_loo) - leave_one_out(counts).elpd) < 1.0

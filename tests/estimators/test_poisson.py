@@ -127,8 +127,7 @@ def test_sign_of_the_mean_is_a_convention():
 
 
 def test_mean_zero_warns_and_stays_finite():
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         model = GPPoissonRegressor(FIXED, mean=0).fit(X, Y)
     assert [w for w in caught if "sign" in str(w.message) and w.category is UserWarning]
     assert all(w.filename == __file__ for w in caught)

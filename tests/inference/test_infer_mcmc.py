@@ -52,8 +52,7 @@ def test_variances_are_not_too_large_and_those_of_qp_smaller(name):
     entry = STORED[name]
     sampled = np.array(entry["variance"])
     error = max(np.divide(entry["variance_error"], sampled))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         ep, qp = (posterior(entry["case"], method).variance for method in ("ep", "qp"))
     assert np.log(ep / sampled).mean() < error
     assert np.log(qp).mean() < np.log(ep).mean()
@@ -95,8 +94,7 @@ def test_never_without_a_result():
         K = (ConstantKernel(10.0 ** rng.uniform(-1, 2)) * RBF(10.0 ** rng.uniform(-0.7, 0.7)))(x)
         f = mean + np.linalg.cholesky(K + 1e-8 * K[0, 0] * np.eye(n)) @ rng.standard_normal(n)
         y = rng.poisson(f**2)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             post = infer(K, y, "poisson", method, "exact", mean)
         assert np.isfinite([post.log_evidence, *post.mean, *post.variance, *post.loo()]).all()
         assert np.all(post.variance > 0.0)

@@ -168,8 +168,7 @@ def test_what_is_not_settled_is_said_alike(engine):
 def test_what_is_held_is_said_alike(engine):
     """Two heavy-tailed observations of one value that contradict each other."""
     y = np.where(np.arange(40) % 2, 6.0, -6.0)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as said:
         post = posterior(engine, "student-t(nu=4, scale=0.4)", y=y, max_sweeps=400)
     if post.held:
         assert post.status == "held"

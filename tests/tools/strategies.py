@@ -49,8 +49,7 @@ def _mapped(a):
 
 
 def _matrix(a):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy advises against them
+    with warnings.catch_warnings(action="ignore"):  # numpy advises against them
         return np.matrix(a) if a.ndim == 2 else a
 
 

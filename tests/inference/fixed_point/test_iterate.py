@@ -20,8 +20,7 @@ def square_link(seed):
 
 
 def quiet(*args, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         return infer(*args, **options)
 
 

@@ -23,8 +23,7 @@ def function(X):
 
 def many(fit, *data):
     """Fit where more than 400 rows are many."""
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(action="error"):
         for room in (policy, budget):
             patch.setattr(room, "DENSE_ROW_LIMIT", 400)
         return fit(*data)

@@ -54,8 +54,7 @@ def test_noise_is_not_chosen():
     """Draws of labels without meaning: a search without its price would find some in each."""
     for seed in range(4):
         y = np.random.default_rng(seed).integers(0, 2, 90)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             model = GPClassifier(random_state=0).fit(X, y)
         assert len(kept(model)) == 400
         assert model.stages_ == ()
