@@ -1,9 +1,6 @@
 """Archives of kernels: used on the same machine, refused when damaged, ignored elsewhere."""
 
 import json
-import os
-import subprocess
-import sys
 import zipfile
 
 import pytest
@@ -11,6 +8,7 @@ from scipy import special
 
 from qpruntime import kernel_archive
 from tests.tools.cases import refuses
+from tests.tools.commands import python
 
 COMPILED = """
 from qpruntime import _numba, kernel_archive
@@ -24,14 +22,7 @@ print(repr(value), _numba.compilations())
 
 def run(cache, before="", after=""):
     code = COMPILED.format(before=before, after=after)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
+    done = python("-c", code, environment={"NUMBA_CACHE_DIR": str(cache)}, timeout=200)
     value, count = done.stdout.split()[-2:]
     assert float(value) == pytest.approx(special.log_ndtr(-30.0), rel=1e-14)
     return int(count)

@@ -1,9 +1,6 @@
 """What cannot fit into memory is refused in words before it is allocated; what fits is not."""
 
-import os
 import resource
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +12,7 @@ from qpruntime.inference.sparse.engine import Engine, Keeper
 from qpruntime.inference.sparse.features import InducingInputs
 from qpruntime.learning.dense_solver import least_bytes
 from tests.tools.cases import refuses
+from tests.tools.commands import python
 
 GB = 1e9
 MEMINFO = "MemTotal: 64000000 kB\nMemAvailable:  {} kB\nSwapFree: {} kB\n"
@@ -169,13 +167,7 @@ try:
 except InputError as error:
     print(error)
 """
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-    )
-    assert run.returncode == 0, run.stderr
+    run = python("-W", "ignore", "-c", code, environment={"OPENBLAS_NUM_THREADS": "1"})
     fine, refused = run.stdout.splitlines()
     assert fine == "50000000"
     assert "N = 9000 takes 1.3 GB" in refused

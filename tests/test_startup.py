@@ -15,6 +15,7 @@ from scipy import special
 from qpruntime import __main__ as command
 from qpruntime import _compile_notice, _numba, warmup
 from tests.tools.cases import refuses
+from tests.tools.commands import python
 
 PACKAGE = Path(_numba.__file__).parent
 # A kernel that compiles in a second, and all those of a projection.
@@ -84,11 +85,7 @@ numba.njit(outer)(1.0)
 
 
 def test_what_compiles_is_named_by_the_call_and_announced_again_later():
-    done = subprocess.run(
-        [sys.executable, "-c", LATER], capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stderr
-    first, second = done.stderr.splitlines()
+    first, second = python("-c", LATER, timeout=100).stderr.splitlines()
     assert "compiling kernels for GPClassifier on this machine; takes about 12 s the first" in first
     assert "compiling more kernels" in second
 

@@ -2,8 +2,6 @@
 
 import json
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +18,7 @@ from tablegen.surfaces import build as tables
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces import node_counts
 from tests.tools.cases import every_case, refuses
+from tests.tools.commands import python
 from tests.tools.surface_models import cloglog, gumbel, ordinal
 
 #: Of all tables built here; sites and evidence then agree ten times better than 1e-6.
@@ -197,9 +196,7 @@ def test_another_process_needs_no_code(graded, data, tmp_path):
         "assert 'surface_models' not in sys.modules and 'tablegen' not in sys.modules\n"
         "print(repr(post.log_evidence))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True
-    )
+    run = python("-c", code, cwd=tmp_path)
     assert float(run.stdout) == infer(K, y, table=graded, method="ep").log_evidence
 
 

@@ -21,6 +21,7 @@ from qpruntime.table_format.metadata import DATASET
 from tablegen.files.formats import convert
 from tablegen.verify import verify
 from tests.tools.cases import refuses
+from tests.tools.commands import python
 from tests.tools.forge import bytes_of
 from tests.tools.fuzz import KINDS, of_kind
 
@@ -318,14 +319,7 @@ def test_mutated_chunks_with_right_checksums(grid, count):
         "    else: assert bytes(body) == before\n"
         "print(refused, *sorted(kinds))\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(grid), str(count)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, (run.returncode, run.stderr)
-    refused, *kinds = run.stdout.strip().split(" ", 1)
+    refused, *kinds = python("-c", code, grid, count).stdout.strip().split(" ", 1)
     assert int(refused) > 0.9 * count
     assert "data hash" in kinds[0]
     assert "decompressed" in kinds[0]

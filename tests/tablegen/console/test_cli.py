@@ -18,7 +18,7 @@ from tablegen.grid import chebyshev
 from tablegen.grid.plan import make_plan
 from tests.tools.build_processes import names
 from tests.tools.cases import every_case
-from tests.tools.commands import SMALL
+from tests.tools.commands import SMALL, python
 
 COUNTS = ("build", "--likelihood", "poisson")
 
@@ -181,9 +181,7 @@ def test_help_and_list_load_little(tmp_path):
         "heavy = {'dask', 'zarr', 'rich'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
-    environment = {**os.environ, "QP_TABLES": str(tmp_path)}
-    command = [sys.executable, "-c", code]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+    python("-c", code, environment={"QP_TABLES": str(tmp_path)})
 
 
 def test_a_terminal_gets_a_bar_and_nobody_else(monkeypatch, capsys):
