@@ -100,8 +100,7 @@ def test_quantiles_of_observations_beside_sums(name, groups):
                 for v in values
             ]
             total += model.state_.nodes.weights[k] * np.array(p)
-        expected = values[np.searchsorted(np.cumsum(total), levels)]
-        assert q[row].tolist() == expected.tolist()
+        assert q[row].tolist() == values[np.searchsorted(np.cumsum(total), levels)].tolist()
 
 
 def test_heavy_tails_left_out_and_ahead():

@@ -147,8 +147,7 @@ def test_weights_count_rows(n):
     rng = np.random.default_rng(n)
     sample, weights = rng.standard_normal((n, 2)), rng.integers(1, 4, n)
     got = spreads(sample, weights.astype(float))
-    expected = spreads(np.repeat(sample, weights, axis=0))
-    np.testing.assert_allclose(got, expected, rtol=1e-13)
+    np.testing.assert_allclose(got, spreads(np.repeat(sample, weights, axis=0)), rtol=1e-13)
 
 
 def test_separable_data_keep_the_amplitude_bounded():

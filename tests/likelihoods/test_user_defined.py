@@ -240,8 +240,7 @@ print(project(mine, 0.3, 2.0, 1.0)[1])
     # By then it has an address, which must not travel.
     (tmp_path / "mine.pickle").write_bytes(pickle.dumps(likelihood))
     path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    more = {"PYTHONPATH": path}
-    run = python("-W", "error", "-", input=code, cwd=tmp_path, environment=more)
+    run = python("-W", "error", "-", input=code, cwd=tmp_path, environment={"PYTHONPATH": path})
     typed, other = (float(line) for line in run.stdout.split())
     np.testing.assert_allclose(typed, project(make(lambda f, y: -abs(f - y)), 0.0, 1.0, 1.0)[1])
     np.testing.assert_allclose(other, expected, rtol=1e-14)

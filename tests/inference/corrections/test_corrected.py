@@ -137,8 +137,7 @@ def test_unknown_sign(y, bar):
     chains = post.marginals(correction="sample", steps=4000, random_state=3)
     assert chains.folded
     assert chains.rhat.max() < 1.03
-    error = 4.0 / np.sqrt(chains.effective)
-    assert (np.abs(chains.mean - true.mean) < error * std).all()
+    assert (np.abs(chains.mean - true.mean) < 4.0 / np.sqrt(chains.effective) * std).all()
     assert (np.abs(np.log(chains.variance / true.variance)) < 4.0 * chains.spread).all()
     one, two = (m.log_probability(y) for m in (found, chains))
     assert one == pytest.approx(two, abs=0.05)

@@ -240,8 +240,7 @@ def test_missing_and_short_chunks_of_rows(tmp_path):
             else:
                 lost.write_bytes(content[:cut])
             absent = not cut and (cut is None or "shards" in options)
-            words = f"{where} is {'missing' if absent else 'damaged'}"
-            refuses(words, read, array, slice(0, 90))
+            refuses(f"{where} is {'missing' if absent else 'damaged'}", read, array, slice(0, 90))
         for reader, inputs, how in (
             (sample, array, np.arange(0, 90, 7)),
             (read, units, slice(0, 90)),
