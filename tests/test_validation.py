@@ -36,7 +36,7 @@ def test_a_mask_that_hides_nothing_is_dropped():
 
 @pytest.mark.parametrize("data", [np.ma.array([[1.0], [2.0]], mask=[[0], [1]]), {"a": MASKED}])
 def test_frames_refuse_masked_columns(data):
-    refuses("masked", DataColumns(data).column, "a")
+    refuses("masked", lambda: DataColumns(data).column("a"))
 
 
 @pytest.mark.parametrize(
