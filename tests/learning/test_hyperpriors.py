@@ -118,7 +118,7 @@ def test_of_classes_too():
     ],
 )
 def test_refusals(priors, words):
-    refuses(words, GPRegressor(KERNEL, optimize=Search(priors=priors)).fit, X, Y)
+    refuses(words, lambda: GPRegressor(KERNEL, optimize=Search(priors=priors)).fit(X, Y))
 
 
 def test_the_default_kernel_has_its_own():
