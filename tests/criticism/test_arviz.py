@@ -29,7 +29,7 @@ def test_groups(labels, counts, numbers):
         # exp(-loo) is the mean of 1/p(y|f): harmonic, so of rows that others expect only.
         each = tree["log_likelihood"]["y"].values[0]
         assert each.shape == (1000, 60)
-        assert np.median(np.abs((-np.log(np.mean(np.exp(-each), axis=0))) - left)) < 0.03
+        assert np.median(np.abs(-np.log(np.mean(np.exp(-each), axis=0)) - left)) < 0.03
     y = to_arviz(counts, n_samples=500, random_state=1)
     np.testing.assert_array_equal(y["observed_data"]["y"].values, COUNTS)
     f = y["posterior"]["f"].values[0]
