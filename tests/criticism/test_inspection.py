@@ -123,9 +123,8 @@ def test_counts():
     model = GPPoissonRegressor(KERNEL, link="exp", method="ep").fit(frame, counts)
     found = partial_dependence(model, frame, "noise", values=[0.0], n_draws=2000, n_rows=15)
     assert found.low[0] < found.middle[0] < found.high[0]
-    lost = permutation_importance(
-        model, frame, counts, columns=[1], n_repeats=1, exposure=np.ones(len(y))
-    )
+    exposure = np.ones(len(y))
+    lost = permutation_importance(model, frame, counts, columns=[1], n_repeats=1, exposure=exposure)
     assert lost.names == ("kind",)
 
 

@@ -74,9 +74,8 @@ def through(own, mean, variance):
 def test_reference_values():
     """Made with another program; eight digits."""
     Z = np.array([[0.0, 0.0], [1.0, -1.0], [-0.5, 2.0]])
-    own = layer(points=3)._replace(
-        Z=Z, log_scale=np.log([0.8, 1.7]), log_variance=np.array(np.log(1.3))
-    )
+    log_scale = np.log([0.8, 1.7])
+    own = layer(points=3)._replace(Z=Z, log_scale=log_scale, log_variance=np.array(np.log(1.3)))
     m, s = MEANS[:1], VARIANCES[:1]
     psi1 = [0.74938389, 0.64710061, 0.26516197]
     psi2 = [0.68220289, 0.47310616, 0.25129068, 0.55305698, 0.11760690, 0.14677246]

@@ -276,9 +276,8 @@ def test_warnings_name_the_line_of_the_user():
     with warnings.catch_warnings(record=True, action="always") as caught:
         qp.infer(np.eye(2), [1, -1], max_sweeps=1)
         qp.GPClassifier(KERNEL, optimize=qp.Search(max_iter=1)).fit(X, WAVE > 0.3)
-        qp.GPClassifier(KERNEL, optimize=qp.Search(max_iter=1)).fit(
-            X, np.digitize(WAVE, [-0.5, 0.5])
-        )
+        optimize = qp.Search(max_iter=1)
+        qp.GPClassifier(KERNEL, optimize=optimize).fit(X, np.digitize(WAVE, [-0.5, 0.5]))
         qp.GPPoissonRegressor(KERNEL, mean=0.0, optimize=False).fit(X, np.arange(14))
         qp.GPRobustRegressor(KERNEL, optimize=qp.Search(max_iter=1)).fit(X, WAVE)
     assert {warning.filename for warning in caught} == {__file__}

@@ -263,9 +263,8 @@ def test_more_than_two_classes_are_one_against_the_rest():
 def test_progress_goes_where_it_is_asked_to(toy, capsys):
     seen = []
     kernel = ConstantKernel(1.0) * RBF(1.0)
-    qp.GPClassifier(
-        kernel, optimize=qp.Search(callback=lambda theta, value: seen.append((theta, value)))
-    ).fit(toy.x, toy.y)
+    optimize = qp.Search(callback=lambda theta, value: seen.append((theta, value)))
+    qp.GPClassifier(kernel, optimize=optimize).fit(toy.x, toy.y)
     assert capsys.readouterr() == ("", "")
     model = qp.GPClassifier(kernel, verbose=1).fit(toy.x, toy.y)
     out, err = capsys.readouterr()

@@ -252,11 +252,8 @@ def test_all_rows_take_the_length_scales_that_half_of_them_do_not(monkeypatch, c
     fits = []
     for seconds in (None, 0.02):
         with caplog.at_level(logging.INFO, "qpruntime"):
-            fits.append(
-                GPRobustRegressor(inducing=Inducing("judged", budget=seconds), random_state=0).fit(
-                    X, y
-                )
-            )
+            inducing = Inducing("judged", budget=seconds)
+            fits.append(GPRobustRegressor(inducing=inducing, random_state=0).fit(X, y))
     told = [r.getMessage() for r in caplog.records if "rows:" in r.getMessage()]
     one, other = (fit.kernel_.k2.k2.length_scale / X.std(axis=0) for fit in fits)
     assert one[1:].min() > 3.0 * one[0]

@@ -117,9 +117,8 @@ def on_a_server(shelf, **more):
 def test_cut_connections_are_resumed(manners, shelf, tmp_path):
     with on_a_server(shelf) as server:
         server.manners = list(manners)
-        path, _ = tablegen.fetch(
-            "probit-compact", source=f"{server.url}/t", output=tmp_path / f"{len(manners)}.h5"
-        )
+        output = tmp_path / f"{len(manners)}.h5"
+        path, _ = tablegen.fetch("probit-compact", source=f"{server.url}/t", output=output)
         assert path.read_bytes() == BYTES
         spans = [span for _, span in server.asked if span]
         assert len(spans) >= manners.count("cut") - manners.count("no ranges") - 1
