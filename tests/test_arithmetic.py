@@ -49,8 +49,7 @@ tell([B[0, 0], B[0, 1], B[1, 1], *squares_of_rows(np.array([[3.0, 1e-9], [0.0, 1
 def under(code, **settings):
     """Run code in a process of these settings; it prints its BLAS kernels and what it found."""
     environment = {**os.environ, **settings}
-    path = [str(TOP), environment.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(path)
+    environment["PYTHONPATH"] = os.pathsep.join([str(TOP), environment.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, "-c", PREAMBLE + code],
         env=environment,

@@ -9,9 +9,8 @@ from qpruntime._compile_notice import Notice
 
 
 def event(module):
-    return SimpleNamespace(
-        data={"dispatcher": SimpleNamespace(py_func=SimpleNamespace(__module__=module))}
-    )
+    data = {"dispatcher": SimpleNamespace(py_func=SimpleNamespace(__module__=module))}
+    return SimpleNamespace(data=data)
 
 
 @pytest.fixture

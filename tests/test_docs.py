@@ -106,8 +106,7 @@ def test_a_page_shows_output_and_figures_under_the_code(monkeypatch, tmp_path):
     assert (two.text, two.figures) == ("2\n", [])
     assert figure.figures[0].startswith(b"\x89PNG")
     assert months.text == "month,passengers\n"
-    pages = importlib.import_module("executed_pages")
-    page = pages.with_results(text, "page", tmp_path)
+    page = importlib.import_module("executed_pages").with_results(text, "page", tmp_path)
     assert "print(1 + 1)\n```\n\n````{code-block} text\n:class: output\n\n2\n````" in page
     assert "```{image} auto_pages/page-1.png" in page
     assert (tmp_path / "auto_pages" / "page-1.png").read_bytes() == figure.figures[0]

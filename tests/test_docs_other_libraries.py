@@ -43,8 +43,7 @@ def test_all_of_it():
         pytest.skip(f"not installed: {', '.join(missing)}")
     import jax
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of these libraries, on import
+    with warnings.catch_warnings(action="ignore"):  # of these libraries, on import
         try:
             _, printed = run(BLOCKS)
         finally:

@@ -101,8 +101,7 @@ def test_the_probe_has_one_thread_and_a_busy_machine_is_looked_at_in_time(monkey
 def test_progress_without_a_terminal_is_lines(capsys):
     with progress.evaluation_reports(1, "evidence", 1) as report:
         kernel = ConstantKernel(1.0, "fixed") + 2.0 * RBF([3.0, 4.0])
-        named = progress.named(report, kernel, ("scale",))
-        named(np.log([2.0, 3.0, 4.0, 5.0]), -1.5)
+        progress.named(report, kernel, ("scale",))(np.log([2.0, 3.0, 4.0, 5.0]), -1.5)
     assert capsys.readouterr().err == (
         "evidence -1.500000 at k2__k1__constant_value=2, k2__k2__length_scale[0]=3, "
         "k2__k2__length_scale[1]=4, scale=5\n"

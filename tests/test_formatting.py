@@ -95,10 +95,8 @@ def test_unknown_names_suggest_the_nearest(call):
 
 def test_what_is_like_nothing_suggests_nothing():
     refuses(r"unknown likelihood 'zzz'; known are", qp.likelihoods.get, "zzz")
-    with pytest.raises(
-        qp.InputError, match=r"no parameter 'disperson' \(did you mean 'dispersion'"
-    ):
-        qp.likelihoods.get("negative-binomial", disperson=2.0)
+    message = r"no parameter 'disperson' \(did you mean 'dispersion'"
+    refuses(message, qp.likelihoods.get, "negative-binomial", disperson=2.0)
 
 
 def test_quoted_words_reach_a_program_as_they_are():
@@ -118,9 +116,8 @@ def test_quoted_words_reach_a_program_as_they_are():
 def grid(name, outcomes=(1.0,), **parameters):
     """Return metadata of a grid."""
     axes = (Axis("mu", -1.0, 1.0, 3), Axis("log10_sigma", -1.0, 0.0, 3))
-    held = {"tolerance": 1e-9}
     return Metadata(
-        name, list(outcomes), axes, "float64", "one-axis", "", certificate=held,
+        name, list(outcomes), axes, "float64", "one-axis", "", certificate={"tolerance": 1e-9},
         parameters=parameters,
     )  # fmt: skip
 
@@ -130,10 +127,9 @@ def surface(name, mode, outcomes, source="", projection=None, **parameters):
     axes = (Axis("mu", -1.0, 1.0, 3), Axis("log10_sigma", -1.0, 0.0, 3))
     if mode == "volume":
         axes = (*axes, Axis("y", outcomes[0], outcomes[1], 3))
-    traits = {"mode": mode, "source": source}
     return Metadata(
-        name, list(outcomes), axes, "float64", "collocation", "", kind="surfaces", traits=traits,
-        projection=projection, parameters=parameters,
+        name, list(outcomes), axes, "float64", "collocation", "", kind="surfaces",
+        traits={"mode": mode, "source": source}, projection=projection, parameters=parameters,
     )  # fmt: skip
 
 

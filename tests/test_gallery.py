@@ -41,8 +41,7 @@ def run(path, tmp_path, monkeypatch):
 
 
 def marked(path):
-    marks = [] if path.stem in CHEAP else [pytest.mark.slow]
-    return pytest.param(path, marks=marks, id=path.stem)
+    return pytest.param(path, marks=[] if path.stem in CHEAP else [pytest.mark.slow], id=path.stem)
 
 
 def named(ax):

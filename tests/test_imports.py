@@ -2,8 +2,6 @@
 
 import ast
 import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +9,7 @@ from typing import NamedTuple
 import pytest
 
 import qpruntime
+from tests.tools.commands import python
 
 TOP = Path(qpruntime.__file__).parents[1]
 #: Packages, and modules beside them, from the ground up. What stands on one floor imports from
@@ -210,8 +209,7 @@ def test_what_an_import_loads():
             f"{statement}\nprint(*{{*{absent.split()!r}}} & {{*sys.modules}})\n"
             for statement, absent in process.items()
         )
-        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert run.returncode == 0, run.stderr
+        run = python("-c", code)
         assert run.stdout.splitlines() == [""] * len(process), run.stdout
 
 

@@ -61,8 +61,7 @@ def share_of_results():
 
 def finite_or(allowed, function, *args, **kwargs):
     """Return whether it gave a result, which has to be finite; other exceptions are errors."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         for category in WARNINGS:
             warnings.simplefilter("ignore", category)
         _calls["all"] += 1
@@ -176,8 +175,7 @@ def test_projections(data):
     arguments[name] = data.draw(given_by.any_array(arguments[name]))
     method = data.draw(st.sampled_from(["ep", "qp"]))
     finite_or(DOCUMENTED, qp.project, likelihood, **arguments, method=method)
-    table = qp.open_table(f"{likelihood}-compact")
-    finite_or(DOCUMENTED, table.lookup, **arguments)
+    finite_or(DOCUMENTED, qp.open_table(f"{likelihood}-compact").lookup, **arguments)
 
 
 @tries(40)

@@ -1,16 +1,14 @@
 """Archives of kernels: used on the same machine, refused when damaged, ignored elsewhere."""
 
 import json
-import os
-import subprocess
-import sys
 import zipfile
 
 import pytest
 from scipy import special
 
 from qpruntime import kernel_archive
-from qpruntime.errors import InputError
+from tests.tools.cases import refuses
+from tests.tools.commands import python
 
 COMPILED = """
 from qpruntime import _numba, kernel_archive
@@ -24,14 +22,7 @@ print(repr(value), _numba.compilations())
 
 def run(cache, before="", after=""):
     code = COMPILED.format(before=before, after=after)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
+    done = python("-c", code, environment={"NUMBA_CACHE_DIR": str(cache)}, timeout=200)
     value, count = done.stdout.split()[-2:]
     assert float(value) == pytest.approx(special.log_ndtr(-30.0), rel=1e-14)
     return int(count)
@@ -66,8 +57,7 @@ def edited_manifest(edit):
 
 
 def test_kernels_of_an_archive_are_not_compiled_again(archive, tmp_path):
-    load = f"assert kernel_archive.load({str(archive)!r}) >= 1"
-    assert run(tmp_path, before=load) == 0
+    assert run(tmp_path, before=f"assert kernel_archive.load({str(archive)!r}) >= 1") == 0
     # What is there is left as it is.
     assert run(tmp_path, before=f"assert kernel_archive.load({str(archive)!r}) == 0") == 0
 
@@ -99,9 +89,7 @@ def test_a_damaged_archive_is_refused(archive, tmp_path):
         manifest["files"]["../evil.nbi"] = ""
 
     for change in (flip, edited_manifest(outside), lambda members: members.pop("manifest.json")):
-        with pytest.raises(InputError, match="no archive of kernels"):
-            kernel_archive.load(changed(archive, tmp_path, change))
+        refuses("no archive of kernels", kernel_archive.load, changed(archive, tmp_path, change))
     (tmp_path / "text.zip").write_text("text")
     for path in (tmp_path / "text.zip", tmp_path / "none.zip"):
-        with pytest.raises(InputError, match="warmup --save FILE"):
-            kernel_archive.load(path)
+        refuses("warmup --save FILE", kernel_archive.load, path)

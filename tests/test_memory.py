@@ -1,9 +1,6 @@
 """What cannot fit into memory is refused in words before it is allocated; what fits is not."""
 
-import os
 import resource
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +12,7 @@ from qpruntime.inference.sparse.engine import Engine, Keeper
 from qpruntime.inference.sparse.features import InducingInputs
 from qpruntime.learning.dense_solver import least_bytes
 from tests.tools.cases import refuses
+from tests.tools.commands import python
 
 GB = 1e9
 MEMINFO = "MemTotal: 64000000 kB\nMemAvailable:  {} kB\nSwapFree: {} kB\n"
@@ -84,10 +82,8 @@ def test_a_system_that_tells_nothing_refuses_nothing(machine, monkeypatch, tmp_p
 
 def test_the_edge(machine):
     _memory.require(4.096e9, "this", "less")
-    with pytest.raises(
-        InputError, match=r"this takes 4\.1 GB .* left 4\.1 GB by the machine: less"
-    ):
-        _memory.require(4.096e9 + 1.0, "this", "less")
+    words = r"this takes 4\.1 GB .* left 4\.1 GB by the machine: less"
+    refuses(words, _memory.require, 4.096e9 + 1.0, "this", "less")
     assert _memory.fits(4.096e9)
     assert not _memory.fits(4.096e9 + 1.0)
 
@@ -129,8 +125,7 @@ def test_dense_work_is_refused_before_it_begins(machine, monkeypatch):
     monkeypatch.setattr("qpruntime.kernels.gradients.cdist", None)
     with pytest.raises(InputError, match=r"N = 30000 rows takes \d+\.\d GB .* inducing=\"auto\""):
         GPClassifier(inducing=None).fit(X, y)
-    with pytest.raises(InputError, match=r"rows takes 21\.6 GB .* inducing=200"):
-        GPClassifier(RBF(1.0, "fixed")).fit(X, y)
+    refuses(r"rows takes 21\.6 GB .* inducing=200", GPClassifier(RBF(1.0, "fixed")).fit, X, y)
 
 
 def test_corrections_and_sparse_features(machine, monkeypatch):
@@ -172,13 +167,7 @@ try:
 except InputError as error:
     print(error)
 """
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-    )
-    assert run.returncode == 0, run.stderr
+    run = python("-W", "ignore", "-c", code, environment={"OPENBLAS_NUM_THREADS": "1"})
     fine, refused = run.stdout.splitlines()
     assert fine == "50000000"
     assert "N = 9000 takes 1.3 GB" in refused

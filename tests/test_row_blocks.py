@@ -9,6 +9,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import qpruntime as qp
 from qpruntime._row_blocks import PointError, in_blocks
+from tests.tools.cases import refuses
 
 KERNEL = ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")
 RNG = np.random.default_rng(5)
@@ -118,21 +119,17 @@ def test_memory(name, call):
 
 @pytest.mark.slow
 def test_memory_of_a_posterior():
-    n = 300
-    x = np.linspace(0.0, 9.0, n)
+    x = np.linspace(0.0, 9.0, 300)
     post = qp.infer(np.exp(-0.5 * (x[:, None] - x) ** 2), np.sign(np.sin(x) + 0.1))
-    new = np.linspace(0.0, 9.0, 40_000)
-    K_star = np.exp(-0.5 * (new[:, None] - x) ** 2)
+    K_star = np.exp(-0.5 * (np.linspace(0.0, 9.0, 40_000)[:, None] - x) ** 2)
     assert K_star.nbytes > 90e6
     assert peak_beside(lambda: post.predict(K_star, 1.0)) < 20.0
     whole = post.predict(K_star, 1.0)
     for i in (0, 20_000, 39_999):
-        np.testing.assert_allclose(
-            np.ravel(post.predict(K_star[i : i + 1], 1.0)), [whole[0][i], whole[1][i]], rtol=1e-9
-        )
+        got = np.ravel(post.predict(K_star[i : i + 1], 1.0))
+        np.testing.assert_allclose(got, [whole[0][i], whole[1][i]], rtol=1e-9)
     K_star[31_234, 7] = np.nan
-    with pytest.raises(qp.InputError, match=r"K_star\[31234, 7\] is nan"):
-        post.predict(K_star, 1.0)
+    refuses(r"K_star\[31234, 7\] is nan", post.predict, K_star, 1.0)
 
 
 def test_the_index_in_an_error_counts_all_points(monkeypatch):
@@ -160,5 +157,4 @@ def test_joining():
     def failing(part):
         raise PointError(3, "is bad")
 
-    with pytest.raises(PointError, match=r"^point 3 is bad$"):
-        in_blocks(failing, 10, 1)
+    refuses(r"^point 3 is bad$", in_blocks, failing, 10, 1, error=PointError)

@@ -52,8 +52,7 @@ def one_fit(number, table):
 def soak(fits, table, warm_up=300, blocks=10):
     """Return resident bytes and seconds of processor time per fit after each block of fits."""
     memory, pace = [], []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", qp.ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=qp.ConvergenceWarning):
         for number in range(warm_up):
             one_fit(number, table)
         for block in range(blocks):

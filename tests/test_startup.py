@@ -14,7 +14,8 @@ from scipy import special
 
 from qpruntime import __main__ as command
 from qpruntime import _compile_notice, _numba, warmup
-from qpruntime.errors import InputError
+from tests.tools.cases import refuses
+from tests.tools.commands import python
 
 PACKAGE = Path(_numba.__file__).parent
 # A kernel that compiles in a second, and all those of a projection.
@@ -84,11 +85,7 @@ numba.njit(outer)(1.0)
 
 
 def test_what_compiles_is_named_by_the_call_and_announced_again_later():
-    done = subprocess.run(
-        [sys.executable, "-c", LATER], capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stderr
-    first, second = done.stderr.splitlines()
+    first, second = python("-c", LATER, timeout=100).stderr.splitlines()
     assert "compiling kernels for GPClassifier on this machine; takes about 12 s the first" in first
     assert "compiling more kernels" in second
 
@@ -118,8 +115,7 @@ def test_kernels_compile_again_for_edits_of_what_they_import_and_of_nothing_else
     first = _numba.fingerprint(kernels)
     monkeypatch.setattr(_numba, "_ROOT", tmp_path)
     assert edited("inference/posterior.py") == edited("likelihoods/probit.py") == first
-    changed = {edited("_special.py"), edited("quadrature/sigma_star_kernels.py")}
-    assert len(changed | {first}) == 3
+    assert len({edited("_special.py"), edited("quadrature/sigma_star_kernels.py")} | {first}) == 3
     monkeypatch.undo()
     _numba.fingerprint.cache_clear()
     _numba._source.cache_clear()
@@ -197,8 +193,7 @@ def test_groups_of_a_warm_up(capsys):
     with pytest.raises(SystemExit):
         command.main(["warmup", "nothing"])
     assert "there are dense, sparse" in capsys.readouterr().err
-    with pytest.raises(InputError, match="group must be one of dense, sparse"):
-        warmup.steps_of(["nothing"])
+    refuses("group must be one of dense, sparse", warmup.steps_of, ["nothing"])
 
 
 GUIDE = """

@@ -8,16 +8,14 @@ rows on, compiling too. Each figure of a program is a run of its own, so that le
 their end. "robust" is this package's sparse Student-t regression, without layers. GPyTorch is run
 by another interpreter, which has it: its own deep GP by doubly stochastic variational inference,
 linear means in hidden layers, 10 samples, Adam at .01. Records are kept in
-tables/results/bench_deep.jsonl; those of --rows in bench_deep_rows.jsonl.
+tables/results/bench_deep.jsonl.
 """
 
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,15 +23,12 @@ from numpy.typing import NDArray
 
 from scripts.benchmarks.data import deep as deep_data
 from scripts.benchmarks.data.registry import Split
-from scripts.benchmarks.timing import peak
 from scripts.records import RESULTS, TOP
 
 Array = NDArray[np.float64]
 ONE_THREAD = True
 STEPS = {"deep": (500, 1000, 2000, 4000), "gpytorch": (200, 500, 1000, 2000), "robust": (0,)}
 INDUCING, BATCH, HIDDEN, SAMPLES = 50, 100, 2, 10
-#: Made rows: columns, of which two matter, and the standard deviation of the noise.
-COLUMNS, NOISE = 8, 0.2
 
 
 def rows(name: str) -> Split:
@@ -43,34 +38,16 @@ def rows(name: str) -> Split:
     return Split(X[train], y[train], X[test], y[test])
 
 
-def made(steps: int, **more: Any) -> Any:
-    """Two layers that train for so many steps."""
+def deep(name: str, steps: int) -> dict[str, float]:
+    """This package's: two layers."""
     from qpruntime.deep import DeepGPRegressor
 
-    options = {"inducing": INDUCING, "batch_size": BATCH, "max_iter": steps, "least_gain": -0.5}
-    return DeepGPRegressor((HIDDEN,), random_state=0, **options, **more)
-
-
-def deep(name: str, steps: int) -> dict[str, float]:
-    """This package's."""
     begun = time.process_time()
     X, y, new, target = rows(name)
-    model = made(steps).fit(X, y)
+    options = {"inducing": INDUCING, "batch_size": BATCH, "max_iter": steps, "least_gain": -0.5}
+    model = DeepGPRegressor((HIDDEN,), random_state=0, **options).fit(X, y)
     cpu = time.process_time() - begun
     return judged(model.predict_log_density(new, target), model.predict(new), target, cpu)
-
-
-def step() -> float:
-    """CPU milliseconds of one training step with a hidden layer, the best of five hundreds."""
-    X = np.random.default_rng(0).standard_normal((455, 13))
-    marks: list[float] = []
-
-    def look(done: int, _: Any) -> None:
-        if not done % 100:
-            marks.append(time.process_time())
-
-    made(600, callback=look).fit(X, np.sin(X[:, 0]))
-    return 10.0 * float(np.diff(marks).min())
 
 
 def gpytorch(name: str, steps: int) -> dict[str, float]:
@@ -93,39 +70,6 @@ def robust(name: str, steps: int) -> dict[str, float]:
     return judged(each, mean, target, more["cpu"])
 
 
-def streamed(path: str, steps: int) -> dict[str, float]:
-    """Fit rows that stay in a zarr array: CPU seconds, and the most memory of this process."""
-    import zarr
-
-    model, columns = made(steps), zarr.open_array(path, mode="r")
-    y = truth(columns) + np.random.default_rng(1).normal(0.0, NOISE, columns.shape[0])
-    before = peak() / 2**20
-    begun = time.process_time()
-    model.fit(columns, y)
-    cpu = time.process_time() - begun
-    most = peak() / 2**20
-    new = np.random.default_rng(2).uniform(-2.0, 2.0, (1000, columns.shape[1]))
-    error = float(np.sqrt(np.mean((model.predict(new) - truth(new)) ** 2)))
-    return {"rows": len(y), "cpu": cpu, "before": before, "memory": most, "error": error}
-
-
-def truth(X: Any) -> Array:
-    """The function of made rows, read in parts."""
-    parts = (X[at : at + 100_000] for at in range(0, X.shape[0], 100_000))
-    return np.concatenate([np.sin(2.0 * some[:, 0]) + 0.5 * some[:, 1] ** 2 for some in parts])
-
-
-def stored(path: str, count: int) -> None:
-    """Write so many rows of COLUMNS columns to a zarr array."""
-    import zarr
-
-    rng = np.random.default_rng(0)
-    shape, chunks = (count, COLUMNS), (8192, COLUMNS)
-    columns = zarr.create_array(path, shape=shape, chunks=chunks, dtype=np.float64)
-    for at in range(0, count, 8192):
-        columns[at : at + 8192] = rng.uniform(-2.0, 2.0, (min(8192, count - at), COLUMNS))
-
-
 def judged(density: Array, mean: Array, target: Array, cpu: float) -> dict[str, float]:
     """One mark."""
     rmse = float(np.sqrt(np.mean((mean - target) ** 2)))
@@ -138,31 +82,15 @@ OPTIONS = {
     "python": {"default": sys.executable},
     "kept": {"default": RESULTS / "bench_deep.jsonl"},
     "one": {"nargs": 3, "metavar": ("PROGRAM", "DATA", "STEPS"), "help": "in this process"},
-    "rows": {"help": "fit so many rows of zarr arrays, and nothing else"},
-    "step": {"action": "store_true", "help": "time one step, and nothing else"},
 }
 
 
 def main(options: Namespace) -> None:
     """Run the programs, each figure in a process of its own."""
-    if options.step:
-        print(f"{step():.2f} ms a step: 2 layers, M = {INDUCING}, batch {BATCH}")
-        return
     if options.one:
         program, name, steps = options.one
-        known = {"deep": deep, "gpytorch": gpytorch, "robust": robust, "streamed": streamed}
+        known = {"deep": deep, "gpytorch": gpytorch, "robust": robust}
         print(json.dumps(known[program](name, int(steps))))
-        return
-    if options.rows:
-        found = []
-        for count in options.rows:
-            with tempfile.TemporaryDirectory() as folder:
-                path = str(Path(folder) / "rows.zarr")
-                stored(path, count)
-                found.append(measured(sys.executable, "streamed", path, 2000))
-            print(found[-1], file=sys.stderr, flush=True)
-        target = options.kept.with_name("bench_deep_rows.jsonl")
-        target.write_text("".join(json.dumps(record) + "\n" for record in found))
         return
     lines = options.kept.read_text().splitlines() if options.kept.exists() else []
     kept = {(one["data"], one["program"]): one for one in map(json.loads, lines)}

@@ -2,14 +2,11 @@
 
     python -m scripts.benchmarks defaults --data DIRECTORY         # all sets, then the table
     python -m scripts.benchmarks defaults --sets moons_small xor   # these sets
-    python -m scripts.benchmarks defaults --kernel "ConstantKernel() * RBF(p ** 0.5)" --scaled
     python -m scripts.benchmarks defaults --data DIRECTORY --report  # tables/results/defaults.*
 
 The data are in `data.small`, the peers in `peers.small`, a fit is in `defaults_fits`. A fit that is
 done is a line of the cache and is not done again: those of peers until scikit-learn, the data or
-their definition change, ours until a line of qpruntime does. An expression for ``--kernel`` knows
-scikit-learn's kernels, ``np``, and of the training features ``p``, their number, ``spread``, their
-standard deviations, and ``distance``, the median between rows.
+their definition change, ours until a line of qpruntime does.
 """
 
 import ast
@@ -29,10 +26,9 @@ import qpruntime
 from scripts.benchmarks.data import small
 from scripts.benchmarks.data.registry import KINDS
 from scripts.benchmarks.data.small import RawSet
-from scripts.benchmarks.defaults_fits import FOLDS, Own, Task, digest, run
+from scripts.benchmarks.defaults_fits import FOLDS, OURS, Task, digest, run
 from scripts.benchmarks.peers import small as peers
 from scripts.cluster import Progress
-from scripts.command_line import Usage
 from scripts.records import RESULTS, TOP, Records
 from scripts.reports import defaults as report
 
@@ -56,11 +52,11 @@ def peers_version() -> str:
     return f"{sklearn.__version__} {hashlib.sha256(tree.encode()).hexdigest()[:12]}"
 
 
-def plan(sets: Iterable[RawSet], own: Own) -> list[tuple[Task, RawSet]]:
+def plan(sets: Iterable[RawSet]) -> list[tuple[Task, RawSet]]:
     """All fits of these sets, the quick ones of a set last."""
     tasks = []
     for raw in sets:
-        models = [(own.label, our_version())]
+        models = [(OURS, our_version())]
         models += [(name, peers_version()) for name in peers.PEERS[raw.kind]]
         made = digest(raw)
         tasks += [(Task(raw.name, made, k, *m), raw) for m in models for k in range(FOLDS)]
@@ -71,13 +67,12 @@ def compute(
     options: Namespace, sets: Sequence[RawSet], records: Records[Task]
 ) -> list[dict[str, Any]]:
     """Do what is not in the cache, and return all records asked for."""
-    own = Own(options.kernel, options.scaled)
-    asked = plan(sets, own)
+    asked = plan(sets)
     if options.no_peers:
-        asked = [(task, raw) for task, raw in asked if task.model == own.label or task in records]
+        asked = [(task, raw) for task, raw in asked if task.model == OURS or task in records]
     left = [(task, raw) for task, raw in asked if task not in records]
     progress = Progress(len(left), len(asked) - len(left))
-    calls = (delayed(run)(task, raw, own) for task, raw in left)
+    calls = (delayed(run)(task, raw) for task, raw in left)
     work = Parallel(n_jobs=options.workers, return_as="generator_unordered", batch_size=1)
     for record in work(calls):
         records.add(record)
@@ -91,9 +86,6 @@ OPTIONS = {
     },
     "sets": {"choices": small.names()},
     "kinds": {"nargs": "+", "choices": KINDS, "default": KINDS},
-    "half": {"choices": ("choosing", "reported"), "help": "sets of even numbers only, or of odd"},
-    "kernel": {"metavar": "EXPR", "help": "of our estimators, instead of None"},
-    "scaled": {"action": "store_true", "help": "standardise features for ours"},
     "no_peers": {"action": "store_true", "help": "fit ours alone, beside peers that are kept"},
     "workers": {"default": len(os.sched_getaffinity(0))},
     "kept": {"default": TOP / "tables/.defaults.jsonl"},
@@ -104,8 +96,6 @@ OPTIONS = {
 
 def main(options: Namespace) -> None:
     """Run, and print or write the table."""
-    if options.report and (options.no_peers or options.kernel or options.scaled):
-        raise Usage("--report is of the default kernel on raw data, beside its peers")
     wanted = [n for k in options.kinds for n in small.names(k)]
     if options.sets:
         wanted = [name for name in wanted if name in options.sets]
@@ -113,10 +103,9 @@ def main(options: Namespace) -> None:
     missing = [name for name, raw in zip(wanted, found, strict=True) if raw is None]
     if missing:
         print(f"without --data DIRECTORY: {', '.join(missing)} are left out", file=sys.stderr)
-    remainder = {"choosing": (0,), "reported": (1,), None: (0, 1)}[options.half]
-    sets = [raw for raw in found if raw and raw.number % 2 in remainder]
+    sets = [raw for raw in found if raw]
     kept = compute(options, sets, Records(options.kept, Task))
-    results = report.summarise(sets, kept, Own(options.kernel, options.scaled).label)
+    results = report.summarise(sets, kept, OURS)
     print(report.tables(results), report.notes(results), sep="\n")
     if options.report:
         report.write(results, options.out)

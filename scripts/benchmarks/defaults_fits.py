@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import pdist
 from scipy.stats import norm
 from sklearn.gaussian_process import kernels
 from sklearn.metrics import mean_poisson_deviance
@@ -24,7 +23,7 @@ from scripts.benchmarks.data.small import RawSet
 from scripts.benchmarks.peers import small as peers
 
 FOLDS = 5
-_OURS = "ours"
+OURS = "ours"
 _MODELS = {"classes": GPClassifier, "numbers": GPRobustRegressor, "counts": GPPoissonRegressor}
 
 Array = NDArray[Any]
@@ -38,18 +37,6 @@ class Task(NamedTuple):
     fold: int
     model: str
     version: str
-
-
-class Own(NamedTuple):
-    """How our estimators are called: an expression for their kernel, and on scaled features."""
-
-    kernel: str | None = None
-    scaled: bool = False
-
-    @property
-    def label(self) -> str:
-        """Name of this way among the models of the cache."""
-        return _OURS + f" {self.kernel}" * bool(self.kernel) + " scaled" * self.scaled
 
 
 def folds(raw: RawSet) -> list[tuple[Array, Array]]:
@@ -66,7 +53,7 @@ def digest(raw: RawSet) -> str:
     return found.hexdigest()[:12]
 
 
-def run(task: Task, raw: RawSet, own: Own) -> dict[str, Any]:
+def run(task: Task, raw: RawSet) -> dict[str, Any]:
     """Fit one model to one fold; what it raises is kept as its result."""
     train, test = folds(raw)[task.fold]
     looked, looked_test = (
@@ -74,12 +61,11 @@ def run(task: Task, raw: RawSet, own: Own) -> dict[str, Any]:
     )
     record: dict[str, Any] = {**task._asdict(), "rows": len(test)}
     # Threads of boosting spin while they wait: on a busy machine ten times as long.
-    with threadpool_limits(1), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with threadpool_limits(1), warnings.catch_warnings(record=True, action="always") as caught:
         try:
-            if task.model == own.label:
+            if task.model == OURS:
                 warm_up(raw.kind)
-                found, more = ours(raw, train, test, own)
+                found, more = ours(raw, train, test)
                 record |= more
                 peer_like = found
             else:
@@ -90,7 +76,7 @@ def run(task: Task, raw: RawSet, own: Own) -> dict[str, Any]:
             record |= score(raw, train, test, peer_like, looked_test)
         except Exception as error:  # a failure is a result
             record["error"] = f"{type(error).__name__}: {error}"
-    if task.model == own.label:
+    if task.model == OURS:
         record["warnings"] = sorted({f"{w.category.__name__}: {w.message}" for w in caught})
     return record
 
@@ -117,18 +103,16 @@ def score(
     return {"loss": float(mean_poisson_deviance(y, looked * np.maximum(value, 0.5 / seen.sum())))}
 
 
-def ours(raw: RawSet, train: Array, test: Array, own: Own) -> tuple[Any, dict[str, Any]]:
+def ours(raw: RawSet, train: Array, test: Array) -> tuple[Any, dict[str, Any]]:
     """Predictions of our estimator, and what is to be known of its fit.
 
     Beside it, for its time, a fit with a kernel that a user gives, to scaled features.
     """
     X, X_test, y = raw.X[train], raw.X[test], raw.y[train]
     scaler = StandardScaler().fit(X)
-    if own.scaled:
-        X, X_test = scaler.transform(X), scaler.transform(X_test)
     more = {} if raw.exposure is None else {"exposure": raw.exposure[train]}
     start = time.perf_counter()
-    model = _MODELS[raw.kind](_kernel(own.kernel, X)).fit(X, y, **more)
+    model = _MODELS[raw.kind]().fit(X, y, **more)
     middle = time.perf_counter()
     bounds = (1e-6, 1e10), (1e-4, 1e5)
     given = kernels.ConstantKernel(1.0, bounds[0]) * kernels.RBF(X.shape[1] ** 0.5, bounds[1])
@@ -151,17 +135,6 @@ def ours(raw: RawSet, train: Array, test: Array, own: Own) -> tuple[Any, dict[st
     pmf = model.predict_log_pmf(X_test, raw.y[test].astype(int), looked)
     record["log_density"] = float(pmf.mean())
     return (model.predict(X_test), None), record
-
-
-def _kernel(expression: str | None, X: Array) -> Any:
-    """The kernel of an expression; a plain word, as "auto", is itself."""
-    if expression is None or expression.isidentifier():
-        return expression
-    names = {name: getattr(kernels, name) for name in dir(kernels) if name[0].isupper()}
-    names |= {"np": np, "p": X.shape[1], "spread": X.std(axis=0)}
-    if "distance" in expression:
-        names["distance"] = float(np.median(pdist(X)))
-    return eval(expression, names)  # of the caller's own command line
 
 
 @cache

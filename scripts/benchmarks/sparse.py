@@ -26,7 +26,6 @@ from qpruntime.learning.inducing_points import clusters
 from qpruntime.learning.sparse import objective
 from scripts.benchmarks.data.drawn import Split, flights, synthetic
 from scripts.benchmarks.metrics import judge
-from scripts.benchmarks.sparse_noise import NOISY, noisy, own_noisy
 from scripts.records import RESULTS, TOP, Records
 from scripts.reports import sparse as report
 
@@ -78,16 +77,13 @@ def own(data: Split, Z: np.ndarray) -> dict[str, Any]:
     return {"path": [*path, last], "evaluations": len(places), "kernel": repr(model.kernel_)}
 
 
-def peer(
-    python: str, name: str, data: Split | dict[str, Any], Z: np.ndarray, seconds: float
-) -> dict[str, Any]:
+def peer(python: str, name: str, data: Split, Z: np.ndarray, seconds: float) -> dict[str, Any]:
     """A peer's best run: of SVGP that of the rate whose end is lowest."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     found: list[dict[str, Any]] = []
-    given = data if isinstance(data, dict) else data._asdict()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "data.npz"
-        np.savez(path, Z=Z, **given)
+        np.savez(path, Z=Z, **data._asdict())
         for rate in RATES if name == "svgp" else (0.0,):
             command = [python, "-m", "scripts.benchmarks.peers.elsewhere", name, str(path)]
             command += map(str, (rate, seconds, _MOST * seconds))
@@ -103,7 +99,7 @@ def peer(
 
 
 OPTIONS = {
-    "sets": {"choices": ["-".join(map(str, case)) for case in CASES | NOISY]},
+    "sets": {"choices": ["-".join(map(str, case)) for case in CASES]},
     "python": {"help": "interpreter with torch, gpytorch, gpboost"},
     "models": {"choices": ("svgp", "fitc", "vecchia"), "default": ["svgp"], "help": "of peers"},
     "packages": {"help": "folder of the data"},
@@ -115,32 +111,17 @@ OPTIONS = {
 def main(options: Namespace) -> None:
     """Measure what is not kept, and compare."""
     records = Records(options.kept, "case peer")
-    for case, seconds in (CASES | NOISY).items():
-        title, files = named(case), case[0] in ("flights", "diamonds")
+    warm = synthetic(400)
+    own(warm, clusters(warm.X, 20, np.random.default_rng(0)))  # kernels compile
+    for case, seconds in CASES.items():
+        title, files = "-".join(map(str, case)), case[0] == "flights"
         if title not in (options.sets or [title]) or (files and not options.packages):
             continue
-        data: Any
-        if case in NOISY:
-            fit = own_noisy
-            data = noisy(case, options.packages)
-            fit(noisy((case[0], 400, 10), options.packages), data["Z"][:10])  # kernels compile
-            Z = data.pop("Z")
-        else:
-            fit = own
-            data = flights(options.packages, case[1]) if files else synthetic(case[1])
-            Z = clusters(data.X, case[2], np.random.default_rng(0))
-            warm = synthetic(400)
-            own(warm, clusters(warm.X, 20, np.random.default_rng(0)))
+        data = flights(options.packages, case[1]) if files else synthetic(case[1])
+        Z = clusters(data.X, case[2], np.random.default_rng(0))
         for name in ["own", *(options.models if options.python else ())]:
             if (title, name) in records and not options.again:
                 continue
-            found = fit(data, Z) if name == "own" else peer(options.python, name, data, Z, seconds)
+            found = own(data, Z) if name == "own" else peer(options.python, name, data, Z, seconds)
             records.keep((title, name), found)
-    print(
-        report.peers(records.records.values()), report.noise(records.records.values()), sep="\n\n"
-    )
-
-
-def named(case: tuple[str, int, int]) -> str:
-    """Name of a case on the command line."""
-    return "-".join(map(str, case))
+    print(report.peers(records.records.values()))

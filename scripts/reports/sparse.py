@@ -6,7 +6,8 @@ from scripts.records import lines
 from scripts.reports.tables import Record, Table, size, spaced, table
 
 _NAMES = {"own": "ours", "svgp": "SVGP", "fitc": "FITC", "vecchia": "Vecchia"}
-_NOISY = ("counts", "diamonds", "outliers")
+# Other cases of the file have the density of numbers and counts.
+_LABELS = ("synthetic", "flights")
 # From so many rows on those of the default are on the disk.
 _MAPPED = 1_000_000
 
@@ -16,18 +17,11 @@ def _spoken(record: Record) -> str:
     return f"{name}, N = {int(n):,}, M = {m}".replace(",0", " 0").replace(",9", " 9")
 
 
-def _noisy(record: Record) -> bool:
-    return record["case"].startswith(_NOISY)
-
-
-def _kept(noisy: bool, records: Iterable[Record] | None) -> dict[tuple[str, str], Record]:
-    found = lines("bench_sparse.jsonl") if records is None else records
-    return {(r["case"], r["peer"]): r for r in found if _noisy(r) == noisy}
-
-
 def peers(records: Iterable[Record] | None = None) -> str:
     """Labels: how soon the peer's last figure is passed, and both ends."""
-    kept, rows = _kept(False, records), []
+    found = lines("bench_sparse.jsonl") if records is None else records
+    kept = {(r["case"], r["peer"]): r for r in found if r["case"].startswith(_LABELS)}
+    rows = []
     for (case, name), theirs in kept.items():
         if name == "own" or (case, "own") not in kept:
             continue
@@ -43,18 +37,6 @@ def peers(records: Iterable[Record] | None = None) -> str:
         rows.append([*row, share, f"{end[2]:.4f}, {own[2]:.4f}"])
     header = ["", "peer", "its NLL", "after", "ours", "after", "share"]
     return table([*header, "calibration errors"], rows)
-
-
-def noise(records: Iterable[Record] | None = None) -> str:
-    """Counts and outliers: seconds, log density and coverage of both."""
-    rows = []
-    for record in sorted(
-        _kept(True, records).values(), key=lambda r: _NOISY.index(r["case"].split("-")[0])
-    ):
-        spent, nlpd, covered = record["path"][-1]
-        cells = f"{spent:.0f} s", f"{nlpd:.4f}", f"{100.0 * covered:.1f} %"
-        rows.append([_spoken(record), _NAMES[record["peer"]], *cells])
-    return table(["", "", "CPU time", "NLPD", "coverage of 90 % intervals"], rows)
 
 
 #: The default at 10^5 rows and more: the last record of every size.

@@ -23,6 +23,7 @@ from qpruntime.effects import EffectsModel, Fixed, Groups
 from qpruntime.effects.optimise import maximise
 from scripts.command_line import Failure
 from scripts.records import RESULTS, Records
+from scripts.reports.effects import simulations
 
 Array = NDArray[np.float64]
 ONE_THREAD = True
@@ -147,27 +148,6 @@ def simulated(problem: str, model: str, seeds: int) -> dict[str, Any]:
     return record
 
 
-def report(records: dict[Any, dict[str, Any]]) -> None:
-    """Print a table of each problem."""
-    for name, (_, _, _, truth) in PROBLEMS.items():
-        columns = "sd: mean (rmse) | coefficients | 95 % hold b0, b1, sd | s |"
-        print(f"\n| {name}, sd {truth:g} | {columns}")
-        print("|---|---|---|---|---|")
-        for model in MODELS:
-            if (name, model) not in records:
-                continue
-            one = records[name, model]
-            held = " ".join(f"{v:.2f}" for v in [*one["covered"], one.get("sd_covered", np.nan)])
-            b = " ".join(f"{v:.3f}" for v in one["b"])
-            sd = "{:.3f} ({:.3f})".format(*one["sd"])
-            print(f"| {model} | {sd} | {b} | {held} | {one['cpu_seconds']:.2f} |")
-    for key, one in records.items():
-        if key.problem not in PROBLEMS:
-            print(f"\n{key.problem}, {key.model}: {one['cpu_seconds']:.1f} s")
-            for name, numbers in one["rows"].items():
-                print(f"  {name:20} " + " ".join(f"{v:8.3f}" for v in numbers))
-
-
 OPTIONS = {
     "kept": {"default": RESULTS / "effects.jsonl"},
     "packages": {},
@@ -180,7 +160,7 @@ def main(options: Namespace) -> None:
     """Run what is missing."""
     records = Records(options.kept, "problem model")
     if options.report:
-        report(records.records)
+        print(simulations(records.records.values()))
         return
     warnings.simplefilter("ignore")
     for problem in PROBLEMS:

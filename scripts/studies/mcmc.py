@@ -150,8 +150,7 @@ def compare(case: Case, samples: Samples) -> list[str]:
     """One row per method: largest differences, and what inference reports of itself."""
     rows = []
     for method in ("ep", "qp"):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             post = infer(case.covariance(), case.y, case.likelihood, method, "exact", case.mean)
         std = np.sqrt(samples.variance)
         mean = np.abs(post.mean - samples.mean) / std

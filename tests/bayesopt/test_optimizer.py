@@ -1,8 +1,6 @@
 """`Optimizer`: what it finds, its bookkeeping, its files, and what it refuses."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, DotProduct
 from qpruntime import ConvergenceWarning
 from qpruntime.bayesopt import Optimizer, acquisition
 from tests.tools.cases import refuses
+from tests.tools.commands import python
 
 
 def gramacy(x):
@@ -248,10 +247,7 @@ def test_killed_between_any_two_calls(tmp_path):
     paths = {limit: str(tmp_path / f"run{limit}") for limit in (*limits, never)}
     runs = [(paths[limit], attempt) for limit in limits for attempt in (limit, never)]
     runs.append((paths[never], never))
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, json.dumps(runs)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    done = python("-c", KILLED, json.dumps(runs))
     assert done.stdout.split() == ["9", "0"] * len(limits) + ["0"], done.stderr
     tables = [json.loads(Path(path).read_text())["evaluations"] for path in paths.values()]
     assert len(tables[-1]) == 4

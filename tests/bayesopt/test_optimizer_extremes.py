@@ -48,9 +48,7 @@ def attempt(seed):
 
 
 def check(seeds):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         ends = [attempt(seed) for seed in seeds]
     # Nothing but a kernel that no jitter makes definite may be refused.
     assert ends.count("ok") >= 0.98 * len(ends)

@@ -7,8 +7,7 @@ import pytest
 
 optuna = pytest.importorskip("optuna", reason="the extra optuna is not installed")
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
+with warnings.catch_warnings(action="ignore"):
     from qpruntime.bayesopt.optuna_sampler import PESCSampler, _back, _kept
 
 from qpruntime import InputError  # noqa: E402
@@ -40,13 +39,11 @@ def study(direction="minimize", seed=0, trials=14):
 def test_feasible_optimum_and_seeds():
     """c = .5 - x <= 0: x is at least .5, which .8 is; the optimum is inside in a log scale."""
     found = study()
-    feasible = [t for t in found.trials if t.user_attrs["c"] <= 0.0]
-    best = min(feasible, key=lambda t: t.value)
+    best = min([t for t in found.trials if t.user_attrs["c"] <= 0.0], key=lambda t: t.value)
     assert abs(best.params["x"] - 0.8) < 0.1
     assert abs(np.log10(best.params["rate"]) + 2.0) < 0.3
     assert [t.params for t in study(trials=6).trials[:6]] == [t.params for t in found.trials[:6]]
-    mirrored = study("maximize", trials=6)
-    for one, other in zip(found.trials[:6], mirrored.trials, strict=True):
+    for one, other in zip(found.trials[:6], study("maximize", trials=6).trials, strict=True):
         assert one.params["x"] == pytest.approx(other.params["x"], abs=1e-3)
 
 

@@ -164,8 +164,7 @@ def test_damage_is_found_on_loading(damage, words, whole, tmp_path):
 
 def test_every_entry_is_missed(whole, tmp_path):
     """Any one left out, or of another type, is an `InputError` that names the file."""
-    names = [name for name in json.loads(whole) if name != "seal"]
-    for name in names:
+    for name in [name for name in json.loads(whole) if name != "seal"]:
         for value in (None, -1, "x", [[]], {"a": 1}, 0.5, True):
             path = tmp_path / "run.json"
             state = json.loads(whole)

@@ -52,9 +52,8 @@ def test_every_value_has_its_place():
     np.testing.assert_array_equal(space.take_all([space.give(row) for row in drawn]), drawn)
     # The ends of the cube are ends of the box.
     np.testing.assert_array_equal(space.from_unit(np.zeros((1, 8)))[0], [*space.box.low[:4], 0, -1])
-    np.testing.assert_array_equal(
-        space.from_unit(np.ones((1, 8)))[0, [0, 1, 2, 5]], [0.1, 8, 1024, 3]
-    )
+    expected = [0.1, 8, 1024, 3]
+    np.testing.assert_array_equal(space.from_unit(np.ones((1, 8)))[0, [0, 1, 2, 5]], expected)
     again = Space.from_state(space.state())
     assert (again.names, again.variables) == (space.names, space.variables)
 
@@ -103,8 +102,7 @@ def test_a_search_in_its_users_terms():
     np.testing.assert_array_equal(other.predict(at)[1], mirrored.predict(at)[1])
     assert other.recommend() == mirrored.recommend()
     assert list(mirrored.pending.values()) == [at[1]]
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(at)
+    frame = pytest.importorskip("pandas").DataFrame(at)
     np.testing.assert_array_equal(other.predict(frame)[0], other.predict(at)[0])
 
 

@@ -64,8 +64,7 @@ def test_every_frame_and_arrays_alike(numbers):
     columns = new.to_dict("list")
     losses, curves = [], []
     for rows in (new, pl.DataFrame(columns), pa.table(columns)):
-        options = {"n_repeats": 2, "random_state": 1}
-        losses.append(permutation_importance(model, rows, y, **options).loss)
+        losses.append(permutation_importance(model, rows, y, n_repeats=2, random_state=1).loss)
         curves.append([partial_dependence(model, rows, k, n_rows=9).low for k in new.columns])
     np.testing.assert_array_equal(losses[1:], [losses[0]] * 2)
     for k in range(3):
@@ -124,9 +123,8 @@ def test_counts():
     model = GPPoissonRegressor(KERNEL, link="exp", method="ep").fit(frame, counts)
     found = partial_dependence(model, frame, "noise", values=[0.0], n_draws=2000, n_rows=15)
     assert found.low[0] < found.middle[0] < found.high[0]
-    lost = permutation_importance(
-        model, frame, counts, columns=[1], n_repeats=1, exposure=np.ones(len(y))
-    )
+    exposure = np.ones(len(y))
+    lost = permutation_importance(model, frame, counts, columns=[1], n_repeats=1, exposure=exposure)
     assert lost.names == ("kind",)
 
 

@@ -65,8 +65,7 @@ def test_the_best_is_first_and_differences_are_paired(labels):
     assert "100 rows" in worst["words"]
     assert table["log_evidence"].iloc[0] == labels.posterior_.log_evidence
     assert table["corrected"].iloc[0] == labels.posterior_.corrected_evidence().value
-    again = compare({"a": labels, "b": labels})
-    assert again.loc["b", "words"] == "the same predictions"
+    assert compare({"a": labels, "b": labels}).loc["b", "words"] == "the same predictions"
 
 
 ConstantOnly = type(KERNEL.k1)(1e-4) * KERNEL.k2

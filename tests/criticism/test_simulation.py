@@ -58,9 +58,8 @@ def test_ranks_are_uniform_where_the_model_is_right(counts, numbers, labels):
 
     expected = quad(density, -12.0, 12.0, limit=400, epsabs=0.0, epsrel=1e-10)[0]
     assert pit(numbers, rows=[7])[0] == pytest.approx(expected, rel=1e-8)
-    wide = qp.GPRobustRegressor(
-        KERNEL, noise_bounds={"start": 8.0}, method="ep", optimize=False
-    ).fit(X, NUMBERS)
+    wide = qp.GPRobustRegressor(KERNEL, noise_bounds={"start": 8.0}, method="ep", optimize=False)
+    wide.fit(X, NUMBERS)
     assert stats.kstest(pit(wide), "uniform").pvalue < 1e-3
     refuses("CalibrationDisplay", pit, labels)
 
@@ -72,9 +71,8 @@ def test_drawn_observations_have_the_law_of_the_likelihood(labels, counts, numbe
     assert observed(labels, f, rng).mean() == pytest.approx(share, abs=0.02)
     noisy = type(labels)(KERNEL, likelihood="noisy-probit(flip=0.2)", optimize=False)
     share = 2.0 * (0.2 + 0.6 * stats.norm.cdf(0.4)) - 1.0
-    assert observed(noisy.fit(X, labels.predict(X)), f, rng).mean() == pytest.approx(
-        share, abs=0.02
-    )
+    got = observed(noisy.fit(X, labels.predict(X)), f, rng).mean()
+    assert got == pytest.approx(share, abs=0.02)
     y = observed(counts, f, rng)
     assert (y.mean(), y.var()) == pytest.approx((math.exp(0.4), math.exp(0.4)), rel=0.03)
     t = (observed(numbers, f, rng) - 0.4) / numbers.likelihood_.parameters["scale"]
@@ -111,10 +109,8 @@ def test_calibration_sees_posteriors_that_are_too_narrow(which, request, monkeyp
 def test_any_likelihood():
     model = qp.GPRegressor(KERNEL, likelihood="gamma", method="ep", optimize=False)
     y = np.random.default_rng(1).gamma(3.0, np.exp(np.sin(X[:, 0])))
-    u = pit(model.fit(X, y), y)
-    assert stats.kstest(u, "uniform").statistic < 0.5
-    found = qp.check_calibration(model, 10, random_state=0)
-    assert 0.6 < found.spread < 1.4
+    assert stats.kstest(pit(model.fit(X, y), y), "uniform").statistic < 0.5
+    assert 0.6 < qp.check_calibration(model, 10, random_state=0).spread < 1.4
     assert len(qp.compare([model, model])) == 2
 
 
@@ -132,9 +128,8 @@ def test_observations_of_several_numbers_are_refused():
     assert np.isfinite(leave_one_out(model).elpd)
     for ask in (pit, qp.check_calibration, to_arviz):
         refuses("'weibull' is 2 numbers", ask, model)
-    levels = qp.GPOrdinal(KERNEL, method="ep", optimize=False).fit(
-        X, np.digitize(times, [0.7, 1.5])
-    )
+    levels = qp.GPOrdinal(KERNEL, method="ep", optimize=False)
+    levels.fit(X, np.digitize(times, [0.7, 1.5]))
     assert set(observed(levels, np.zeros(50), np.random.default_rng(0))) <= {0.0, 1.0, 2.0}
 
 

@@ -98,5 +98,4 @@ def test_a_dead_link_is_found(tmp_path):
         '<a href="other.html#here"></a><a href="other.html#gone"></a><a href="#top"></a>'
         '<img src="a%20b.png"><a href="https://example.org/no.html"></a><p id="top">'
     )
-    found = {address for _, address in dead(tmp_path)}
-    assert found == {"other.html#gone", "a%20b.png"}
+    assert {address for _, address in dead(tmp_path)} == {"other.html#gone", "a%20b.png"}

@@ -91,15 +91,13 @@ def test_every_public_object_is_on_a_page_of_the_api(package):
     module = importlib.import_module(package)
     names = {(package, name) for name in module.__all__}
     elsewhere = {getattr(importlib.import_module(m), name) for m, name in listed() if known(m)}
-    missing = {name for m, name in names - listed() if getattr(module, name) not in elsewhere}
-    assert missing == set()
+    assert {name for m, name in names - listed() if getattr(module, name) not in elsewhere} == set()
 
 
 def test_what_the_api_lists_is_there():
     for module, name in listed():
         if known(module):
-            found = getattr(importlib.import_module(module), name)
-            assert found.__doc__, name
+            assert getattr(importlib.import_module(module), name).__doc__, name
     assert len(listed()) > 50
 
 

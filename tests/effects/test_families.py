@@ -6,7 +6,6 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 import qpruntime
-from qpruntime import InputError
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import (
     Areas,
@@ -21,6 +20,7 @@ from qpruntime.effects import (
 )
 from qpruntime.effects.families import _scale_of, family_of
 from qpruntime.effects.fixed import FixedBlock
+from tests.tools.cases import refuses
 
 LEVEL, DAY = np.repeat(np.arange(18), 10), np.tile(np.arange(10.0), 18)
 RNG = np.random.default_rng(1)
@@ -151,8 +151,7 @@ def test_a_likelihood_of_a_user_keeps_its_numbers_unless_bounds_are_given():
     assert not family.learn
     np.testing.assert_array_equal(y, Y)
     assert family_of(own, Y, {"scale": (0.5, 9.0)})[0].learn == {"scale": (0.5, 9.0)}
-    with pytest.raises(InputError, match="has no parameter 'flip'"):
-        family_of("logistic", Y > 0.0, {"flip": "fixed"})
+    refuses("has no parameter 'flip'", family_of, "logistic", Y > 0.0, {"flip": "fixed"})
 
 
 def test_the_mean_of_a_gaussian_is_predicted():

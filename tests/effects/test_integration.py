@@ -48,8 +48,7 @@ def test_two_that_are_well_known_take_a_design_that_says_what_the_grid_says():
 
 
 def test_few_levels_keep_the_grid():
-    y = counts(FEW, A)
-    assert fitted(("few", "a"), y).state_.count > 20
+    assert fitted(("few", "a"), counts(FEW, A)).state_.count > 20
 
 
 # --- Deviations near zero ------------------------------------------------------------------------
@@ -102,9 +101,8 @@ def test_coordinates_near_zero_carry_their_jacobian():
 
     at_mode = np.zeros(2)
     jacobian = [slope(steps, k) / slope(at_mode, k) for k in (0, 1)]
-    np.testing.assert_allclose(
-        np.exp(scale.log_deviations(steps)[1]), jacobian[0] * jacobian[1], rtol=1e-7
-    )
+    expected = jacobian[0] * jacobian[1]
+    np.testing.assert_allclose(np.exp(scale.log_deviations(steps)[1]), expected, rtol=1e-7)
     # The lattice is even in s: half a step below its last node is 0.
     assert np.exp(scale.log_deviations(-scale.below)[0]) == pytest.approx([0.0, 0.0], abs=1e-12)
 
@@ -135,8 +133,7 @@ def test_weights_along_the_lattice_are_those_of_the_marginal_density(monkeypatch
 def test_half_normal_deviations_keep_their_moments_and_quantiles(shifts, tolerance):
     nodes = nodes_of(shifts)
     q = np.array([0.025, 0.25, 0.5, 0.75, 0.975])
-    draws = np.exp(nodes.draws[:, 0])
-    quantiles = weighted_quantiles(draws, nodes.draw_weights, q)
+    quantiles = weighted_quantiles(np.exp(nodes.draws[:, 0]), nodes.draw_weights, q)
     std = halfnorm.std(scale=SPREAD)
     np.testing.assert_allclose(quantiles, halfnorm.ppf(q, scale=SPREAD), atol=tolerance * std)
     for values, weights, limit in (
@@ -215,8 +212,7 @@ def test_three_deviations_of_which_one_is_zero_beside_a_fine_grid():
 def test_deviations_of_no_effects_reach_zero(family):
     quantiles = []
     for seed in range(20):
-        model = three_groups(family).fit(*crossed(family, seed))
-        row = model.summary(profile=False)["c: sd"]
+        row = three_groups(family).fit(*crossed(family, seed)).summary(profile=False)["c: sd"]
         quantiles.append([row["2.5%"], row["50%"]])
     low, middle = np.median(quantiles, axis=0)
     # The noise of the predictor is about 1 in the Gaussian and logistic models.
@@ -244,8 +240,7 @@ def test_correlations_out_of_bounds_leave_a_density_between_the_nodes():
     rng = np.random.default_rng(0)
     data = {"a": np.arange(60) % 12, "x": rng.normal(size=60)}
     y = rng.normal(size=60)
-    term = Groups("a", slope="x")
-    nodes = EffectsModel([term], "gaussian").fit(data, y).state_.nodes
+    nodes = EffectsModel([Groups("a", slope="x")], "gaussian").fit(data, y).state_.nodes
     assert np.isfinite(nodes.draws).all()
     assert nodes.draw_weights.sum() == pytest.approx(1.0)
     assert (nodes.draws[:, 0] < np.log(0.03)).any()

@@ -56,8 +56,7 @@ def test_rows_and_groups_left_out_beside_integrals(name, groups):
         u = np.exp(theta) * Z
         each = np.array([pmf(seen[j], u, j) for j in range(36)])
         for c, row in enumerate(rows):
-            others = (G[row] == G) & (np.arange(36) != row)
-            weights = W * each[others].prod(axis=0)
+            weights = W * each[(G[row] == G) & (np.arange(36) != row)].prod(axis=0)
             mass = [weights @ pmf(value, u, row) / weights.sum() for value in range(seen[row] + 1)]
             below[k, c], upto[k, c] = sum(mass[:-1]), sum(mass)
             logs[k, c] = np.log(mass[-1])
@@ -101,8 +100,7 @@ def test_quantiles_of_observations_beside_sums(name, groups):
                 for v in values
             ]
             total += model.state_.nodes.weights[k] * np.array(p)
-        expected = values[np.searchsorted(np.cumsum(total), levels)]
-        assert q[row].tolist() == expected.tolist()
+        assert q[row].tolist() == values[np.searchsorted(np.cumsum(total), levels)].tolist()
 
 
 def test_heavy_tails_left_out_and_ahead():

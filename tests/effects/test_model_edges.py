@@ -170,8 +170,7 @@ def test_graphs_of_all_kinds_are_the_same():
     two = effects.Graph([("a", "b"), ("c", "b")], levels=["d"])
     W = np.zeros((4, 4))
     W[0, 1] = W[1, 0] = W[1, 2] = W[2, 1] = 1.0
-    three = effects.Graph(W, levels=["a", "b", "c", "d"])
-    for other in (two, three):
+    for other in (two, effects.Graph(W, levels=["a", "b", "c", "d"])):
         assert other.levels.tolist() == one.levels.tolist()
         np.testing.assert_array_equal(other.weights.toarray(), one.weights.toarray())
 
@@ -275,8 +274,7 @@ def test_categories_of_numbers_are_levels_and_the_first_declared_is_the_referenc
     means = {k: y[code == k].mean() for k in (1, 2, 3)}
     for k in (1, 3):
         assert summary[f"g[{k}]"]["mean"] == pytest.approx(means[k] - means[2], abs=0.02)
-    new = {"g": np.array([1.0, 2.0, 3.0])}
-    centre = np.asarray(found.latent(new)[0])
+    centre = np.asarray(found.latent({"g": np.array([1.0, 2.0, 3.0])})[0])
     np.testing.assert_allclose(centre, [means[1], means[2], means[3]], atol=0.02)
 
 
@@ -313,5 +311,4 @@ def test_labels_are_known_by_value_and_missing_ones_refused(kind):
     gone = pd.Series(y).astype(object)
     gone[3] = pd.NA
     for missing in (gone, gone.where(gone.notna(), None)):
-        with pytest.raises(InputError, match="y has labels that are nan"):
-            model(effects.Fixed("x")).fit(DATA, missing)
+        refuses("y has labels that are nan", model(effects.Fixed("x")).fit, DATA, missing)

@@ -22,8 +22,7 @@ LABELS = np.sign(np.sin(3.1 * (ROWS // 3)) + 0.8 * DATA["x"] + 0.9 * np.cos(2.3 
 def objective(tol=1e-6):
     data = DataColumns(DATA)
     terms = [Groups("g"), Groups("h")]
-    fixed = FixedBlock([Fixed("x")], data, 10.0)
-    assembly = Assembly([fixed, *(one.bind(data) for one in terms)])
+    assembly = Assembly([FixedBlock([Fixed("x")], data, 10.0), *(one.bind(data) for one in terms)])
     family, y = family_of("probit", LABELS, None)
     return EffectsObjective(assembly, assembly.columns(data), y, np.zeros(60), None, family, tol)
 
@@ -182,8 +181,7 @@ def test_large_counts_whose_dispersion_is_far_from_its_start():
     model.fit(data, y)
     objective = model.state_.objective()
     objective.start[-1] = np.log(dispersion)
-    best = maximise(objective).evaluation
-    assert model.log_evidence_ == pytest.approx(best.evidence, abs=0.01)
+    assert model.log_evidence_ == pytest.approx(maximise(objective).evaluation.evidence, abs=0.01)
     assert model.converged_
 
 

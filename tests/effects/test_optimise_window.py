@@ -31,8 +31,7 @@ def test_a_window_is_next_to_each_other_and_as_fine(monkeypatch):
     assert places.window(TERMS, blocks, data) is None  # few nodes
     small(monkeypatch)
     found = places.window(TERMS, blocks, data)
-    middle = np.median(AT, axis=0)
-    far = np.square(AT - middle).sum(axis=1)
+    far = np.square(AT - np.median(AT, axis=0)).sum(axis=1)
     inside = np.isin(np.arange(N), found.rows)
     assert 400 <= inside.sum() <= 600
     assert far[inside].max() <= far[~inside].min()
@@ -58,8 +57,7 @@ def test_the_mode_is_the_same_after_fewer_evaluations(monkeypatch):
     for start in (lambda _: None, small):
         start(monkeypatch)
         numbers.append(0)
-        model = EffectsModel(TERMS, "poisson", integrate="mode", correction=None)
-        found.append(model.fit(DATA, Y))
+        found.append(EffectsModel(TERMS, "poisson", integrate="mode", correction=None).fit(DATA, Y))
     assert numbers[1] <= 0.7 * numbers[0]
     np.testing.assert_allclose(found[1].theta_, found[0].theta_, atol=2e-3)
     assert found[1].log_evidence_ == pytest.approx(found[0].log_evidence_, abs=1e-3)
@@ -74,8 +72,7 @@ def test_a_known_curvature_is_newtons_first_step():
         seen.append(at)
         return -0.5 * float((at - top) @ H @ (at - top)), -H @ (at - top)
 
-    bounds = np.tile([-5.0, 5.0], (2, 1))
-    climb(function, np.zeros(2), bounds, function(np.zeros(2)), H, 50)
+    climb(function, np.zeros(2), np.tile([-5.0, 5.0], (2, 1)), function(np.zeros(2)), H, 50)
     np.testing.assert_allclose(seen[1], top, rtol=1e-9)
     assert len(seen) <= 3
 

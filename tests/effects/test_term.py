@@ -74,9 +74,8 @@ def test_precisions_slopes_and_determinants(name, block, theta):
     for k, dQ in enumerate(own):
         step = 1e-5 * np.eye(len(theta))[k]
         high, low = (block.precision(theta + s).toarray() for s in (step, -step))
-        np.testing.assert_allclose(
-            dQ.toarray(), (high - low) / 2e-5, rtol=1e-7, atol=1e-8 * np.abs(dQ).max()
-        )
+        wanted = (high - low) / 2e-5
+        np.testing.assert_allclose(dQ.toarray(), wanted, rtol=1e-7, atol=1e-8 * np.abs(dQ).max())
         trace = np.trace(np.linalg.solve(inside, N0.T @ dQ @ N0))
         assert abs(slope[k] - trace) < 1e-6 * block.size, k
         pattern = block.pattern
@@ -204,8 +203,7 @@ def test_areas_of_every_part():
     phi, sd = 1.0 / (1.0 + np.exp(-0.7)), np.exp(0.3)
     A = block.columns(DATA)[:6].toarray()
     found = A @ covariance(block, theta) @ A.T
-    path = np.array([[2.0, -1.0, -1.0], [-1.0, 1.0, 0.0], [-1.0, 0.0, 1.0]])
-    inverse = np.linalg.pinv(path)
+    inverse = np.linalg.pinv(np.array([[2.0, -1.0, -1.0], [-1.0, 1.0, 0.0], [-1.0, 0.0, 1.0]]))
     inverse /= np.exp(np.log(np.diagonal(inverse)).mean())
     expected = (1.0 - phi) * np.eye(6)
     expected[:3, :3] += phi * inverse
@@ -224,9 +222,8 @@ def test_large_graphs_are_scaled_without_eigenvalues():
     from scipy import sparse
 
     L = sparse.csc_array(np.diag(W.sum(axis=1)) - W)
-    np.testing.assert_allclose(
-        laplacian_variances(L), np.diagonal(np.linalg.pinv(L.toarray())), rtol=1e-10
-    )
+    got = laplacian_variances(L)
+    np.testing.assert_allclose(got, np.diagonal(np.linalg.pinv(L.toarray())), rtol=1e-10)
     values = np.linalg.eigvalsh(L.toarray())[1:]
     assert laplacian_log_det(L) == pytest.approx(np.log(values).sum(), rel=1e-12)
 
@@ -293,8 +290,7 @@ def test_coefficients_are_those_of_raw_columns():
     block = FixedBlock([Fixed("x", "z"), Fixed("name")], DATA, 100.0)
     A = block.columns(DATA).toarray()
     np.testing.assert_allclose(A[:, 1:].std(axis=0), 1.0)
-    rng = np.random.default_rng(0)
-    effects = rng.standard_normal(block.size)
+    effects = np.random.default_rng(0).standard_normal(block.size)
     raw = block.raw @ effects
     levels = np.array([[ROWS[i] % 5 == k for k in range(1, 5)] for i in range(N)], dtype=float)
     X = np.column_stack([np.ones(N), DATA.numbers("x"), DATA.numbers("z"), levels])

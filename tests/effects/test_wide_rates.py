@@ -68,8 +68,7 @@ def test_observations_are_those_of_the_grid(fitted):
     size = np.inf if model.family_.likelihood.name == "poisson-exp" else 2.0
     log_zero = -np.exp(grid) if size == np.inf else -size * np.logaddexp(0.0, grid - np.log(size))
     zero = float(share @ np.exp(log_zero))
-    found = model.predict_log_density(NEW, [0, 5, 0])
-    assert np.exp(found[0]) == pytest.approx(zero, abs=3e-3)
+    assert np.exp(model.predict_log_density(NEW, [0, 5, 0])[0]) == pytest.approx(zero, abs=3e-3)
     above = float(share[grid > -5.0].sum())
     assert model.exceedance(NEW, -5.0)[0] == pytest.approx(above, abs=0.01)
 
@@ -89,8 +88,7 @@ def test_expected_counts_beyond_what_a_call_corrects(fitted, monkeypatch):
     # The corrected density alone has the rate to 2 %; a normal promises more than 1e50.
     model, _, _, log_rates = fitted
     monkeypatch.setattr(wide_rates, "_RATES", (0, 0))
-    rates = model.predict(NEW)
-    assert rates[0] == pytest.approx(np.exp(log_rates[1]), rel=0.03)
+    assert model.predict(NEW)[0] == pytest.approx(np.exp(log_rates[1]), rel=0.03)
     monkeypatch.setattr(wide_rates, "_MOST_SPREAD", 0.0)
     with (
         pytest.warns(CorrectionWarning, match="2 rows are those of a normal log rate"),
@@ -105,9 +103,8 @@ def test_rows_keep_their_places_beside_wide_ones(fitted):
     for ask in (model.predict, lambda X: model.latent(X)[1], lambda X: model.exceedance(X, 1.0)):
         assert ask(NEW)[1] == pytest.approx(ask(alone)[0], rel=1e-12)
     quantiles = model.predict_quantiles(NEW, kind="observation")
-    np.testing.assert_array_equal(
-        quantiles[1], model.predict_quantiles(alone, kind="observation")[0]
-    )
+    expected = model.predict_quantiles(alone, kind="observation")[0]
+    np.testing.assert_array_equal(quantiles[1], expected)
 
 
 def test_an_unknown_level_widens_what_zeros_bound():

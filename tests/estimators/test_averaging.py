@@ -52,8 +52,7 @@ class Known:
             )
         # The prior that the page states; distances of all rows of the model.
         middle = np.log(np.median(pdist(X)))
-        prior = norm(0.0, 3.0).logpdf(A)[:, None] + norm(middle, 1.5).logpdf(B)
-        logs = evidence + prior
+        logs = evidence + (norm(0.0, 3.0).logpdf(A)[:, None] + norm(middle, 1.5).logpdf(B))
         # The trapezoid rule: half of the last row, which is at the bound of the variance.
         logs[[0, -1]] -= np.log(2.0)
         self.log_evidence = logsumexp(logs) + np.log((A[1] - A[0]) * (B[1] - B[0]))
@@ -119,11 +118,8 @@ def test_moments_are_those_of_the_mixture():
 
 def test_densities_are_averaged():
     own, at = known(), np.array([0.9, -0.4, 1.5])
-    root = np.sqrt(own.variance + NOISE**2)
-    dense = own.average(norm(own.mean, root).pdf(at))
-    np.testing.assert_allclose(
-        fitted().predict_log_density(NEW, at), np.log(dense), rtol=0, atol=1.2e-3
-    )
+    expected = np.log(own.average(norm(own.mean, np.sqrt(own.variance + NOISE**2)).pdf(at)))
+    np.testing.assert_allclose(fitted().predict_log_density(NEW, at), expected, rtol=0, atol=1.2e-3)
 
 
 def test_quantiles_are_roots_of_the_mean_distribution():
@@ -151,8 +147,7 @@ def test_one_row_left_out():
 def test_draws_have_the_moments():
     mean, covariance = fitted().latent(NEW, full_covariance=True)
     f = fitted().sample_latent(NEW, 20000, 1)
-    error = np.sqrt(np.diag(covariance) / 20000)
-    assert (np.abs(f.mean(axis=0) - mean) < 5.0 * error).all()
+    assert (np.abs(f.mean(axis=0) - mean) < 5.0 * np.sqrt(np.diag(covariance) / 20000)).all()
     np.testing.assert_allclose(np.cov(f.T), covariance, atol=0.06 * covariance.max())
     y = fitted().sample(NEW, 20000, 2)
     np.testing.assert_allclose(y.var(axis=0), np.diag(covariance) + NOISE**2, rtol=0.06)
@@ -172,9 +167,8 @@ def test_other_designs_come_near(design, off):
 @pytest.mark.slow
 def test_classes_are_averaged():
     """Weights by evidences of `infer` and priors by hand; probabilities by the node's normals."""
-    model = qp.GPClassifier(KERNEL, hyperparameters="integrate", method="ep", tol=1e-9).fit(
-        X, LABELS
-    )
+    model = qp.GPClassifier(KERNEL, hyperparameters="integrate", method="ep", tol=1e-9)
+    model.fit(X, LABELS)
     found = model.integrated_
     middle, signs = np.log(np.median(pdist(X))), np.where(LABELS, 1.0, -1.0)
     logs, shares, normals = [], [], []
@@ -270,9 +264,8 @@ def test_counts_are_averaged():
         rate = np.exp(mean[:, None] + np.sqrt(variance)[:, None] * nodes)
         each = poisson(rate[:, :, None]).pmf(at)
         pmf = pmf + w * np.einsum("tnc,n->tc", each, weights / weights.sum())
-    np.testing.assert_allclose(
-        np.exp(model.predict_log_pmf(NEW[:2], np.tile(at[:20], (2, 1)))), pmf[:, :20], rtol=3e-5
-    )
+    got = np.exp(model.predict_log_pmf(NEW[:2], np.tile(at[:20], (2, 1))))
+    np.testing.assert_allclose(got, pmf[:, :20], rtol=3e-5)
     mean, std = model.predict(NEW[:2], return_std=True)
     np.testing.assert_allclose(mean, pmf @ at, rtol=1e-4)
     # Of the rate: a count adds its mean. Its square has a tail that nodes of Hermite miss.
@@ -283,16 +276,14 @@ def test_counts_are_averaged():
         np.testing.assert_array_equal(model.predict_quantiles(NEW[:2], level), known_count)
     drawn = model.sample(NEW[:2], 4000, 0)
     assert drawn.dtype == np.int64
-    error = np.sqrt((square + pmf @ at) / 4000)
-    assert (np.abs(drawn.mean(axis=0) - mean) < 5.0 * error).all()
+    assert (np.abs(drawn.mean(axis=0) - mean) < 5.0 * np.sqrt((square + pmf @ at) / 4000)).all()
     refuses("the most probable count is of one set", model.predict_count, NEW)
 
 
 @pytest.mark.slow
 def test_counts_far_from_the_data_have_the_quantiles_of_the_prior():
     """At some nodes the 99 % quantile is beyond what counts can be, and not on average."""
-    rng = np.random.default_rng(2)
-    X = rng.uniform(0.0, 1.0, (40, 1))
+    X = np.random.default_rng(2).uniform(0.0, 1.0, (40, 1))
     y = np.random.default_rng(2).poisson(np.exp(1.0 + np.sin(5.0 * X[:, 0])))
     model = qp.GPPoissonRegressor(
         KERNEL, link="exp", dispersion=np.inf, method="ep", hyperparameters="integrate"
@@ -312,9 +303,8 @@ def test_counts_far_from_the_data_have_the_quantiles_of_the_prior():
         assert below(found - 1) < q <= below(found)
     with pytest.raises(qp.NumericalError, match="its counts reach beyond 1000000"):
         model.predict_quantiles([[50.0]], [0.9999])
-    with pytest.warns(
-        UserWarning, match="more than 1000 times the largest observed rate"
-    ) as caught:
+    words = "more than 1000 times the largest observed rate"
+    with pytest.warns(UserWarning, match=words) as caught:
         mean = model.predict([[50.0]])
     assert len(caught) == 1
     rates = [np.exp(m[0] + 0.5 * v[0]) for m, v in moments]
@@ -380,8 +370,7 @@ def test_the_mode_is_what_it_was():
 @pytest.mark.filterwarnings("ignore::qpruntime.SamplingWarning")
 def test_several_classes_and_features_in_units():
     """Nodes of each class; a default kernel is of the features themselves at every node."""
-    rng = np.random.default_rng(0)
-    points = rng.uniform(0.0, 4.0, (36, 2)) * [1.0, 100.0]
+    points = np.random.default_rng(0).uniform(0.0, 4.0, (36, 2)) * [1.0, 100.0]
     classes = np.digitize(points[:, 0], [1.3, 2.7])
     design = qp.Integrate("composite")
     model = qp.GPClassifier(hyperparameters=design, method="ep", random_state=0)
@@ -439,9 +428,8 @@ def test_inducing_points_at_all_rows_are_the_dense_engine():
     dense = qp.GPClassifier(KERNEL, hyperparameters=design, method="ep").fit(X, LABELS)
     sparse = clone(dense).set_params(inducing=qp.Inducing(X, power=1.0, learn=False)).fit(X, LABELS)
     assert sparse.engine_ == "inducing"
-    assert sparse.integrated_.log_evidence == pytest.approx(
-        dense.integrated_.log_evidence, abs=4e-3
-    )
+    wanted = dense.integrated_.log_evidence
+    assert sparse.integrated_.log_evidence == pytest.approx(wanted, abs=4e-3)
     np.testing.assert_allclose(sparse.predict_proba(NEW), dense.predict_proba(NEW), atol=2e-3)
     ends = (model.predict_interval(NEW, 0.5) for model in (sparse, dense))
     np.testing.assert_allclose(next(ends), next(ends), atol=6e-3)
@@ -478,8 +466,7 @@ def test_levels_and_times():
     assert set(np.unique(model.sample(NEW, 50, 0))) <= {0, 1, 2}
     times = qp.GPSurvival(KERNEL, method="ep", hyperparameters=qp.Integrate("importance", n=32))
     times.set_params(random_state=0).fit(X, np.exp(Y), event=np.arange(14) % 4 > 0)
-    median = times.predict(NEW)
-    curves = times.predict_survival(NEW, median)
+    curves = times.predict_survival(NEW, times.predict(NEW))
     np.testing.assert_allclose(np.diag(curves), 0.5, atol=1e-8)
 
 

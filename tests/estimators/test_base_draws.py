@@ -41,8 +41,7 @@ def test_covariances_are_those_of_the_sites(model, y, options):
     once, variance = own.latent(NEW)
     np.testing.assert_allclose(mean, once, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(np.diag(covariance), variance, rtol=1e-7)
-    unit = own.latent_units()[1]
-    wanted = unit**2 * by_algebra(own)
+    wanted = own.latent_units()[1] ** 2 * by_algebra(own)
     # Inducing inputs at all rows leave what jitter does.
     atol = 1e-6 if "inducing" in options else 1e-9
     np.testing.assert_allclose(covariance, wanted, atol=atol * np.abs(wanted).max())

@@ -113,9 +113,8 @@ def test_vb_takes_no_weights():
 @every_case("model, y", MODELS)
 def test_running_out_warns_the_caller(model, y):
     own = type(model)
-    with pytest.warns(
-        qp.ConvergenceWarning, match=r"evidence was not maximised.*max_iter"
-    ) as caught:
+    words = r"evidence was not maximised.*max_iter"
+    with pytest.warns(qp.ConvergenceWarning, match=words) as caught:
         searched = own(method="ep", optimize=qp.Search(max_iter=1)).fit(X, y)
     assert caught[0].filename == __file__
     assert searched.optimum_.n_iterations == 1

@@ -119,8 +119,7 @@ def test_means_that_only_a_tail_makes():
             model.predict([[9.0]], **asked)
     # Nothing is said where data are, nor of an exposure that is large.
     model.predict(t[30:35], exposure=1e9)
-    square = qp.GPPoissonRegressor(FIXED).fit(t, counts)
-    square.predict([[9.0]])
+    qp.GPPoissonRegressor(FIXED).fit(t, counts).predict([[9.0]])
 
 
 def test_largest_rates_of_parts():

@@ -6,6 +6,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, Inducing, InputError
+from tests.tools.cases import refuses
 
 FIXED = {"optimize": False, "random_state": 0, "method": "ep", "tol": 1e-8}
 KERNEL = 2.0 * RBF(1.0)
@@ -20,8 +21,7 @@ def data(rows=400):
 def in_parts(model, Z, X, y, **columns):
     """The model of two parts, and the model of all rows."""
     model.set_params(inducing=Inducing(Z, power=1.0))
-    half = slice(None, len(X) // 2), slice(len(X) // 2, None)
-    for some in half:
+    for some in (slice(None, len(X) // 2), slice(len(X) // 2, None)):
         model.partial_fit(X[some], y[some], **{k: v[some] for k, v in columns.items()})
     return model, clone(model).fit(X, y, **columns)
 
@@ -66,8 +66,7 @@ def test_what_cannot_be_added():
     X, f, _ = data(60)
     y = f > 0.0
     dense = GPClassifier(KERNEL, **FIXED).fit(X, y).set_params(inducing=5)
-    with pytest.raises(InputError, match="clone"):
-        dense.partial_fit(X, y)
+    refuses("clone", dense.partial_fit, X, y)
     model = GPClassifier(KERNEL, inducing=5, **FIXED).partial_fit(X, y.astype(int))
     before = model.latent(X)
     for bad, words in (
@@ -75,8 +74,7 @@ def test_what_cannot_be_added():
         ((np.hstack([X, X]), y.astype(int)), "features"),
         ((X * np.nan, y.astype(int)), "NaN"),
     ):
-        with pytest.raises(ValueError, match=words):
-            model.partial_fit(*bad)
+        refuses(words, model.partial_fit, *bad, error=ValueError)
     np.testing.assert_array_equal(model.latent(X), before)
     counts = GPPoissonRegressor(KERNEL, inducing=5, **FIXED).fit(X, np.full(60, 3))
     for exposure in (-1.0, np.ones(3), 1e-310):

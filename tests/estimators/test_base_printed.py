@@ -64,8 +64,7 @@ def test_log_marginal_likelihood():
 
 
 def test_words_of_options_are_those_that_are_checked():
-    init = GPPoissonRegressor.__init__
-    assert set(get_args(get_type_hints(init)["link"])) == {*LINKS, "auto"}
+    assert set(get_args(get_type_hints(GPPoissonRegressor.__init__)["link"])) == {*LINKS, "auto"}
     assert set(get_args(get_type_hints(Search)["objective"])) == set(OBJECTIVES)
     hints = get_type_hints(GPPoissonRegressor.predict_log_pmf)
     assert set(get_args(hints["predictive"])) == set(PREDICTIVES)

@@ -14,7 +14,7 @@ from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
 from qpruntime._sealed_file import DamagedFile
 from qpruntime.estimators.boosted_trees import BoostedTrees, as_arrays
 from tests.estimators.test_prior_mean_selection import FEW, thresholds
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 
 def rows(n=600):
@@ -65,8 +65,7 @@ def test_arrays_that_would_be_walked_without_end_are_refused():
     back = trees.children.copy()
     back[0, 1] = -1
     for name, array in [*ends.items(), ("children", back)]:
-        with pytest.raises(DamagedFile, match="no fit has made"):
-            replace(trees, **{name: array})
+        refuses("no fit has made", replace, trees, error=DamagedFile, **{name: array})
     # A node that leads back ends the walk, as a leaf does.
     loop = trees.children.copy()
     loop[3] = [0, 1]

@@ -36,9 +36,8 @@ def test_heaviside_with_noise_is_the_probit(toy):
     noisy.set_params(tol=1e-10).fit(toy.x, toy.y)
     probit.fit(toy.x, toy.y)
     assert noisy.posterior_.log_evidence == pytest.approx(probit.posterior_.log_evidence, rel=1e-9)
-    np.testing.assert_allclose(
-        noisy.decision_function(NEW), probit.decision_function(NEW), rtol=1e-6, atol=1e-8
-    )
+    expected = probit.decision_function(NEW)
+    np.testing.assert_allclose(noisy.decision_function(NEW), expected, rtol=1e-6, atol=1e-8)
 
 
 def test_likelihood_of_the_table(toy):
@@ -77,9 +76,8 @@ def test_any_two_labels(labels, toy):
 
 def test_log_probabilities_in_the_tails(toy, monkeypatch):
     model = GPClassifier(FIXED).fit(toy.x, toy.y)
-    np.testing.assert_allclose(
-        model.predict_log_proba(NEW), np.log(model.predict_proba(NEW)), rtol=1e-13
-    )
+    wanted = np.log(model.predict_proba(NEW))
+    np.testing.assert_allclose(model.predict_log_proba(NEW), wanted, rtol=1e-13)
     far = np.array([-60.0, 0.0, 60.0]), np.zeros(3)
     monkeypatch.setattr(model, "_latent", lambda points: far)
     log_proba = model.predict_log_proba(NEW[:3])
@@ -152,9 +150,8 @@ def test_refuses_before_and_after_fitting(toy):
             getattr(model, method)(NEW)
     model.fit(toy.x, toy.y)
     refuses("expecting 2 features", model.predict, [[0.0]], error=ValueError)
-    with pytest.warns(
-        UserWarning, match="column 1 is missing in 1 rows and was in none of the fit"
-    ):
+    words = "column 1 is missing in 1 rows and was in none of the fit"
+    with pytest.warns(UserWarning, match=words):
         model.predict([[0.0, np.nan]])
 
 

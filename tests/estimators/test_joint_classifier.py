@@ -57,8 +57,7 @@ def test_a_fit_is_infer_classes_at_its_kernel():
     np.testing.assert_allclose(latent[0], mean, rtol=0, atol=1e-5)
     diagonal = np.diagonal(covariance, axis1=1, axis2=2)
     np.testing.assert_allclose(latent[1], diagonal, rtol=0, atol=1e-5)
-    labels = np.array(list("abc"))[log_p.argmax(axis=1)]
-    np.testing.assert_array_equal(model.predict(NEW), labels)
+    np.testing.assert_array_equal(model.predict(NEW), np.array(list("abc"))[log_p.argmax(axis=1)])
     np.testing.assert_array_equal(model.decision_function(NEW), model.predict_log_proba(NEW))
     assert model.engine_ == "dense"
     assert model.optimum_.success
@@ -97,8 +96,7 @@ def test_two_classes_ignore_both():
     other = qp.GPClassifier(KERNEL, multi_class="joint", solver="dense")
     other.fit(X, y)
     np.testing.assert_array_equal(other.predict_proba(NEW), plain.predict_proba(NEW))
-    corrected = clone(other).set_params(correction="blend").fit(X, y)
-    assert corrected.predict_proba(NEW).shape == (7, 2)
+    assert clone(other).set_params(correction="blend").fit(X, y).predict_proba(NEW).shape == (7, 2)
 
 
 def test_probabilities_by_ratios_of_evidences():
@@ -159,14 +157,12 @@ def test_intervals_are_quantiles_of_the_latent_normal():
 def test_fits_are_repeated_to_the_bit_and_travel(tmp_path):
     model = qp.GPClassifier(multi_class="joint").fit(X, Y)
     known = model.predict_proba(NEW)
-    again = clone(model).fit(X, Y)
-    np.testing.assert_array_equal(again.predict_proba(NEW), known)
+    np.testing.assert_array_equal(clone(model).fit(X, Y).predict_proba(NEW), known)
     model.save(tmp_path / "model.qp")
     for other in (pickle.loads(pickle.dumps(model)), qp.load(tmp_path / "model.qp")):
         np.testing.assert_array_equal(other.predict_proba(NEW), known)
         np.testing.assert_array_equal(other.predict_interval(NEW), model.predict_interval(NEW))
-        gap = other.marginals(NEW)[0].mean - model.marginals(NEW)[0].mean
-        assert np.abs(gap).max() < 1e-8
+        assert np.abs(other.marginals(NEW)[0].mean - model.marginals(NEW)[0].mean).max() < 1e-8
 
 
 def test_a_failed_fit_leaves_the_model_as_it_was(monkeypatch):
@@ -234,22 +230,18 @@ def test_inducing_points(tmp_path):
     """Where all rows induce it is the dense model, in whatever units; few points are near it."""
     given = {"kernel": ConstantKernel(4.0) * RBF(50.0), "optimize": False}
     for options in ({"optimize": False}, given):
-        dense = qp.GPClassifier(**{"multi_class": "joint", "method": "ep"} | options).fit(
-            X * 50.0, Y
-        )
+        dense = qp.GPClassifier(**{"multi_class": "joint", "method": "ep"} | options)
+        dense.fit(X * 50.0, Y)
         model = clone(dense).set_params(inducing=X * 50.0).fit(X * 50.0, Y)
         assert (dense.engine_, model.engine_) == ("dense", "inducing")
         known = dense.predict_log_proba(NEW * 50.0)
         np.testing.assert_allclose(model.predict_log_proba(NEW * 50.0), known, atol=1e-5)
-        np.testing.assert_allclose(
-            model.predict_interval(NEW * 50.0), dense.predict_interval(NEW * 50.0), atol=1e-5
-        )
-        assert model.log_marginal_likelihood_value_ == pytest.approx(
-            dense.log_marginal_likelihood_value_, abs=1e-4
-        )
-    few = qp.GPClassifier(multi_class="joint", inducing=12, optimize=False, random_state=0).fit(
-        X, Y
-    )
+        expected = dense.predict_interval(NEW * 50.0)
+        np.testing.assert_allclose(model.predict_interval(NEW * 50.0), expected, atol=1e-5)
+        got = model.log_marginal_likelihood_value_
+        assert got == pytest.approx(dense.log_marginal_likelihood_value_, abs=1e-4)
+    few = qp.GPClassifier(multi_class="joint", inducing=12, optimize=False, random_state=0)
+    few.fit(X, Y)
     assert few.inducing_points_.shape == (12, 2)
     few.save(tmp_path / "few")
     for again in (clone(few).fit(X, Y), qp.load(tmp_path / "few")):

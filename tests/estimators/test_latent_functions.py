@@ -42,8 +42,7 @@ def by_unit_draws(model):
     dense = solution.name == "dense"
     at = X if dense else solution.Z
     n, m = len(at), len(NEW)
-    both = np.vstack([at, NEW])
-    prior = np.linalg.cholesky(model.kernel_(both) + 1e-12 * np.eye(n + m))
+    prior = np.linalg.cholesky(model.kernel_(np.vstack([at, NEW])) + 1e-12 * np.eye(n + m))
     # Columns are draws: none, those of the prior, and of the noise.
     p = np.hstack([np.zeros((n + m, 1)), prior, np.zeros((n + m, n))])
     z = np.hstack([np.zeros((n, 1 + n + m)), np.eye(n)])
@@ -126,8 +125,7 @@ def test_three_classes_have_a_column_each():
     ],
 )
 def test_refusals(options, message):
-    model = GPRegressor(**{**FIXED, **options}).fit(X, F)
-    refuses(message, model.sample_paths, 2)
+    refuses(message, GPRegressor(**{**FIXED, **options}).fit(X, F).sample_paths, 2)
 
 
 def test_rows_without_noise():

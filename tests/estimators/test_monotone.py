@@ -127,8 +127,7 @@ def test_it_rises():
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(1)
     X = rng.uniform(-2.0, 2.0, (60, 2))
-    f = 1.5 * np.tanh(1.5 * X[:, 0]) + np.sin(2.0 * X[:, 1])
-    y = f + rng.normal(size=60) > 0.0
+    y = 1.5 * np.tanh(1.5 * X[:, 0]) + np.sin(2.0 * X[:, 1]) + rng.normal(size=60) > 0.0
     frame = pandas.DataFrame({"age": 10.0 * X[:, 0], "b": X[:, 1]})
     grid = np.linspace(-1.8, 1.8, 25)
 

@@ -142,5 +142,4 @@ def test_manners():
     ],
 )
 def test_what_is_refused(model, said):
-    counts = isinstance(model, GPPoissonRegressor)
-    refuses(said, model.fit, *drawn(counts=counts))
+    refuses(said, model.fit, *drawn(counts=isinstance(model, GPPoissonRegressor)))

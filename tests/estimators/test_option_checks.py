@@ -182,8 +182,7 @@ def test_what_cannot_act_is_refused(options):
 
 
 def test_a_table_of_noise_that_is_learnt_is_refused(tmp_path):
-    table = open_table("probit-compact")
-    refuses("table", GPRobustRegressor(KERNEL, table=table).fit, X, REALS)
+    refuses("table", GPRobustRegressor(KERNEL, table=open_table("probit-compact")).fit, X, REALS)
 
 
 @every_case(

@@ -19,6 +19,7 @@ from qpruntime.estimators.pairwise_data import (
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.learning.train_operator import OperatorFamily, with_units
 from tests.tools.cases import every_case, refuses
+from tests.tools.oracle import unit_normal
 
 X = np.random.default_rng(3).normal(size=(12, 2))
 KERNEL = ConstantKernel(3.0) * RBF([1.0, 1.5])
@@ -61,9 +62,8 @@ def test_the_operator_is_the_product_of_probits_over_the_shared_noise():
     """One choice of four at given utilities, by quadrature over u."""
     f = np.array([0.3, -0.2, 0.9, 0.1])
     A = choice_operator([np.array([2, 0, 1, 3])], 4).toarray()
-    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
-    g = np.array([A @ np.append(f, u) for u in nodes])
-    by_sites = (weights / np.sqrt(2.0 * np.pi)) @ norm.cdf(g).prod(axis=1)
+    nodes, weights = unit_normal(60)
+    by_sites = weights @ norm.cdf(np.array([A @ np.append(f, u) for u in nodes])).prod(axis=1)
     # Genz's rule draws its points: 1e-7 is its own error.
     assert abs(by_sites - exact(f, np.zeros((4, 4)), 2)) < 1e-6
 
@@ -87,8 +87,7 @@ def test_probabilities_of_new_choices(k):
 @pytest.mark.parametrize("latent", [True, False])
 def test_slopes_of_the_evidence(latent):
     """By the kernel's parameters, with the shared noise beside it: differences to 1e-6."""
-    places = [np.array(row) for row in drawn(0, 25)]
-    A = choice_operator(places, len(X))
+    A = choice_operator([np.array(row) for row in drawn(0, 25)], len(X))
     rows = Functionals(A, A.shape[1])
 
     def evidence(theta):
@@ -97,8 +96,7 @@ def test_slopes_of_the_evidence(latent):
 
     family = OperatorFamily(KERNEL, X, np.zeros(len(X)), rows, latent)
     solved = family.at(KERNEL.theta).factor(evidence(KERNEL.theta).sites)
-    slopes = family.contract(solved.slope())
-    for k, slope in enumerate(slopes):
+    for k, slope in enumerate(family.contract(solved.slope())):
         step = 1e-4 * np.eye(3)[k]
         up, down = (evidence(KERNEL.theta + s * step).log_evidence for s in (1.0, -1.0))
         assert abs(slope - (up - down) / 2e-4) < 1e-6 * max(1.0, abs(slope))
@@ -128,8 +126,7 @@ def test_choices_are_learnt_from(tmp_path):
     assert np.corrcoef(mean, truth)[0, 1] > 0.95
     np.testing.assert_allclose(model.rank_proba(n_samples=1000).sum(axis=0), 1.0)
     model.save(tmp_path / "model")
-    again = qpruntime.load(tmp_path / "model")
-    np.testing.assert_array_equal(again.predict_proba(new), p)
+    np.testing.assert_array_equal(qpruntime.load(tmp_path / "model").predict_proba(new), p)
 
 
 def test_names_and_times():
@@ -194,8 +191,7 @@ def test_items_are_known_by_value(pairs):
     ],
 )
 def test_other_items_are_refused(pairs, words):
-    items = items_of(None, pairs_of(PAIRS))
-    refuses(words, items.numbers, pairs, "pairs")
+    refuses(words, items_of(None, pairs_of(PAIRS)).numbers, pairs, "pairs")
 
 
 def test_days_are_days_in_every_type():

@@ -39,8 +39,7 @@ def test_classifier():
     # At the third point, beyond the data, the upper end rounds to 1.
     inside = (mass * ((ends[:, :1] < ndtr(F)) & (ndtr(F) < ends[:, 1:]))).sum(axis=1)
     assert inside[:2] == pytest.approx(0.9, abs=2e-3)
-    again = pickle.loads(pickle.dumps(model))
-    assert (again.predict_proba(NEW) == p).all()
+    assert (pickle.loads(pickle.dumps(model)).predict_proba(NEW) == p).all()
     three = qp.GPClassifier(KERNEL, optimize=False, correction="fact")
     three.fit(X, np.digitize(X[:, 0], [2.0, 4.0]))
     assert three.predict_proba(NEW).sum(axis=1) == pytest.approx(1.0, abs=1e-8)
@@ -62,8 +61,7 @@ def test_counts(link):
     mean, std = model.predict(NEW, return_std=True, exposure=3.0)
     assert mean == pytest.approx(mass @ rate, rel=1e-4)
     assert std == pytest.approx(np.sqrt(mass @ rate**2 - (mass @ rate) ** 2), rel=1e-3)
-    pmf = model.predict_log_pmf(NEW, [[0, 4, 11]] * 3, exposure=3.0)
-    assert np.exp(pmf) == pytest.approx(
+    assert np.exp(model.predict_log_pmf(NEW, [[0, 4, 11]] * 3, exposure=3.0)) == pytest.approx(
         np.column_stack([mass @ poisson.pmf(k, rate) for k in (0, 4, 11)]), rel=1e-4, abs=1e-9
     )
     found = model.predict_quantiles(NEW, [0.1, 0.9], exposure=3.0)
@@ -81,9 +79,8 @@ def test_robust():
     density = (model.predict_quantiles(NEW, 0.5 + h) - model.predict_quantiles(NEW, 0.5 - h)) / (
         2 * h
     )
-    assert np.exp(model.predict_log_density(NEW, found[:, 1])) == pytest.approx(
-        1.0 / density, rel=1e-3
-    )
+    expected = 1.0 / density
+    assert np.exp(model.predict_log_density(NEW, found[:, 1])) == pytest.approx(expected, rel=1e-3)
     marginals = model.marginals(NEW)
     z = (found[:, :1] - model._centre_) / model._unit_ - F
     below = student.cdf(z / model.likelihood_.parameters["scale"], model.nu_)

@@ -36,9 +36,8 @@ def test_normal_noise_is_that_of_another_library(gaussian):
     """scikit-learn adds the noise to the kernel: the same evidence has the same optimum."""
     other = GaussianProcessRegressor(KERNEL + WhiteKernel(10.0), n_restarts_optimizer=2)
     other.fit(X, NOISY - 300.0)
-    assert gaussian.log_marginal_likelihood_value_ == pytest.approx(
-        other.log_marginal_likelihood_value_, abs=1e-5
-    )
+    got = gaussian.log_marginal_likelihood_value_
+    assert got == pytest.approx(other.log_marginal_likelihood_value_, abs=1e-5)
     scale = math.sqrt(other.kernel_.k2.noise_level)
     assert gaussian.parameters_["scale"] == pytest.approx(scale, rel=2e-3)
     mean, std = other.predict(NEW, return_std=True)
@@ -171,8 +170,7 @@ def test_corrected_marginals():
     second = f.expect(lambda f: 1.5 * np.exp(2.0 * f))
     np.testing.assert_allclose(std**2, second - mean**2, rtol=1e-8)
     for at, level in zip(found.T, (0.1, 0.8), strict=True):
-        below = partial(_below, at)
-        np.testing.assert_allclose(f.expect(below), level, rtol=1e-9)
+        np.testing.assert_allclose(f.expect(partial(_below, at)), level, rtol=1e-9)
 
 
 def _below(y, f):

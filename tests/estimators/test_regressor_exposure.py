@@ -36,9 +36,8 @@ def test_exposures_are_those_of_the_estimator_of_counts():
     y = np.array([3.0, 0.0, 800.0])
     found = model.predict_log_density(NEW, y, exposure=AWAY)
     np.testing.assert_allclose(found, other.predict_log_pmf(NEW, y, exposure=AWAY), rtol=1e-8)
-    assert model.score(X, COUNTS, exposure=E) == pytest.approx(
-        r2_score(COUNTS, E * model.predict(X)), rel=1e-12
-    )
+    expected = r2_score(COUNTS, E * model.predict(X))
+    assert model.score(X, COUNTS, exposure=E) == pytest.approx(expected, rel=1e-12)
     np.testing.assert_allclose(model.loo(), other.posterior_.loo(), rtol=1e-6)
     drawn = model.sample(NEW, 4000, random_state=0, exposure=AWAY)
     below = (drawn <= model.predict_quantiles(NEW, 0.5, exposure=AWAY)).mean(axis=0)

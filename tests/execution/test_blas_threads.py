@@ -1,7 +1,6 @@
 """BLAS has as many threads as a call is worth, and what the user has set before and after."""
 
 import os
-import subprocess
 import sys
 import threading
 
@@ -23,6 +22,7 @@ from qpruntime.execution.blas_threads import (
 )
 from qpruntime.execution.executors import thread_count
 from tests.tools.cases import every_case
+from tests.tools.commands import python
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((30, 2))
@@ -253,8 +253,7 @@ over.set()
 thread.join()
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True)
-    assert run.returncode == 0, run.stderr
+    python("-W", "ignore", "-c", code)
 
 
 def groups(tmp_path, monkeypatch, membership, **files):

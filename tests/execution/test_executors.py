@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from qpruntime.errors import InputError
 from qpruntime.execution.executors import Stop, Threads, run, thread_count
+from tests.tools.cases import refuses
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -64,5 +64,4 @@ def test_a_stop_does_not_travel():
 def test_thread_count():
     assert thread_count(3) == 3
     assert thread_count(None) >= 1
-    with pytest.raises(InputError, match="workers must be at least 1, got 0"):
-        thread_count(0)
+    refuses("workers must be at least 1, got 0", thread_count, 0)

@@ -19,8 +19,7 @@ def drawn(kernel, edges, count, seed=0):
     values, vectors = np.linalg.eigh(kernel(x.reshape(-1, 1)))
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     few = values > 1e-10 * values.max()
-    f = rng.standard_normal((count, few.sum())) @ root[:, few].T
-    return f.reshape(count, *x.shape)
+    return (rng.standard_normal((count, few.sum())) @ root[:, few].T).reshape(count, *x.shape)
 
 
 @every_case("share", [0.25, 0.5])

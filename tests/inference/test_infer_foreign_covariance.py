@@ -51,18 +51,15 @@ def test_narrow_formats_agree_with_float64(dtype, wrap):
 
 
 def symmetric():
-    difference = X[:, None] - X
-    return np.exp(-0.05 * (difference**2).sum(-1))
+    return np.exp(-0.05 * ((X[:, None] - X) ** 2).sum(-1))
 
 
 def test_float64_and_integers_have_no_jitter():
-    plain = infer(symmetric(), Y)
-    assert plain.jitter == 0.0
+    assert infer(symmetric(), Y).jitter == 0.0
     whole = infer(3 * np.eye(N, dtype=int), Y)
     assert whole.jitter == 0.0
     np.testing.assert_array_equal(whole.mean, infer(3.0 * np.eye(N), Y).mean)
-    definite = kernel(np.float32, nugget=0.1)
-    assert infer(definite, Y).jitter == 0.0
+    assert infer(kernel(np.float32, nugget=0.1), Y).jitter == 0.0
 
 
 def test_rounded_to_float32_and_cast_back():
@@ -85,5 +82,4 @@ def test_what_rounding_does_not_explain_is_refused():
         infer(K, Y)
     assert "float32" not in str(caught.value)
     refuses("grad", infer, Tensor(K, "call detach() on a Tensor that requires grad"), Y)
-    brain = np.zeros((N, N), dtype=np.dtype("V2"))
-    refuses("convert it to float32 or float64", infer, brain, Y)
+    refuses("convert it to float32 or float64", infer, np.zeros((N, N), dtype=np.dtype("V2")), Y)

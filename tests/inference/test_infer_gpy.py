@@ -48,8 +48,7 @@ def test_stored(name, i, gpy_values):
 
 @pytest.mark.parametrize(("name", "i"), CASES[1::3])
 def test_live(name, i, gpy_values):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # GPy's, on import
+    with warnings.catch_warnings(action="ignore"):  # GPy's, on import
         pytest.importorskip("GPy")
         from tests.reference import make_gpy
 

@@ -22,8 +22,7 @@ STORED = {entry["case"]["name"]: entry for entry in json.loads(_FILE.read_text()
 
 
 def posterior(case, method, **options):
-    x = np.array(case["x"])[:, None]
-    K = (ConstantKernel(case["variance"]) * RBF(case["length_scale"]))(x)
+    K = (ConstantKernel(case["variance"]) * RBF(case["length_scale"]))(np.array(case["x"])[:, None])
     return infer(
         K, case["y"], case["likelihood"], method, "exact", case["mean"], tol=1e-9, **options
     )
@@ -53,8 +52,7 @@ def test_variances_are_not_too_large_and_those_of_qp_smaller(name):
     entry = STORED[name]
     sampled = np.array(entry["variance"])
     error = max(np.divide(entry["variance_error"], sampled))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         ep, qp = (posterior(entry["case"], method).variance for method in ("ep", "qp"))
     assert np.log(ep / sampled).mean() < error
     assert np.log(qp).mean() < np.log(ep).mean()
@@ -96,8 +94,7 @@ def test_never_without_a_result():
         K = (ConstantKernel(10.0 ** rng.uniform(-1, 2)) * RBF(10.0 ** rng.uniform(-0.7, 0.7)))(x)
         f = mean + np.linalg.cholesky(K + 1e-8 * K[0, 0] * np.eye(n)) @ rng.standard_normal(n)
         y = rng.poisson(f**2)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             post = infer(K, y, "poisson", method, "exact", mean)
         assert np.isfinite([post.log_evidence, *post.mean, *post.variance, *post.loo()]).all()
         assert np.all(post.variance > 0.0)
@@ -120,8 +117,7 @@ def test_bounded_problem_keeps_precisions_nonnegative():
     case = STORED["steep"]["case"]
     K = (ConstantKernel(case["variance"]) * RBF(case["length_scale"]))(np.array(case["x"])[:, None])
     y = np.array(case["y"], dtype=float)
-    prior = DensePrior(K, np.full(y.size, case["mean"]))
-    free = Problem(prior, y, Projector("poisson", "ep"))
+    free = Problem(DensePrior(K, np.full(y.size, case["mean"])), y, Projector("poisson", "ep"))
     bounded = replace(free, bounded=True)
     limits = Limits(1e-6, 100, 1.0)
     assert iterate(free, limits).sites.tau.min() < 0.0

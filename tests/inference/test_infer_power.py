@@ -62,16 +62,14 @@ def test_weight_zero_drops_the_observation(toy, method, order):
     assert dropped.log_evidence == pytest.approx(without.log_evidence, rel=1e-10)
     # What is left out is predicted by the others.
     mean, variance = without.predict(toy.K[np.ix_(~keep, keep)], toy.K.diagonal()[~keep])
-    np.testing.assert_allclose(
-        dropped.loo()[~keep], log_ndtr(toy.y[~keep] * mean / np.sqrt(1.0 + variance)), rtol=1e-8
-    )
+    expected = log_ndtr(toy.y[~keep] * mean / np.sqrt(1.0 + variance))
+    np.testing.assert_allclose(dropped.loo()[~keep], expected, rtol=1e-8)
 
 
 def test_powers_of_a_likelihood_with_two_peaks(toy):
     # Counts with the square link: not log-concave, and powers of it have no closed moments.
     y, weights = np.arange(12) % 4, np.where(np.arange(12) % 3 == 0, 2.5, 1.0)
-    options = {"mean": 1.0, "weights": weights, "power": 0.7, "tol": 1e-10}
-    post = infer(toy.K, y, "poisson", "ep", **options)
+    post = infer(toy.K, y, "poisson", "ep", mean=1.0, weights=weights, power=0.7, tol=1e-10)
     assert post.converged
     tau, nu = post.sites
     for i in range(12):

@@ -22,8 +22,7 @@ def summed(K, y, likelihood, prior):
     p /= p.sum()
     sides = [p.sum(axis=1), p.sum(axis=0)]
     mean = np.array([q @ x for q, x in zip(sides, f, strict=True)])
-    variance = [q @ (x - m) ** 2 for q, x, m in zip(sides, f, mean, strict=True)]
-    return mean, np.array(variance)
+    return mean, np.array([q @ (x - m) ** 2 for q, x, m in zip(sides, f, mean, strict=True)])
 
 
 def size(values):

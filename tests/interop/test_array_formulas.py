@@ -82,8 +82,7 @@ def certified(name):
         for method in found:
             part = {"mean": 0, "std": 1}.get(method)
             try:
-                call = getattr(own, method if part is None else "moments")
-                each = call(*at, derivatives=True)
+                each = getattr(own, method if part is None else "moments")(*at, derivatives=True)
                 found[method].append([float(v if part is None else v[part]) for v in each])
             except NumericalError:
                 found[method].append([np.nan] * 3)
@@ -110,8 +109,7 @@ def by_torch(name, precision, mu, sigma, y):
     found = {}
     for k, (method, value) in enumerate(zip(methods, call(m, s), strict=True)):
         slopes = torch.autograd.grad(value.sum(), (m, s), retain_graph=True)
-        each = {"forward": (by_mu[k], by_sigma[k]), "reverse": slopes}
-        for direction, pair in each.items():
+        for direction, pair in {"forward": (by_mu[k], by_sigma[k]), "reverse": slopes}.items():
             found[method, direction] = [a.detach().numpy() for a in (value, *pair)]
     return found
 
@@ -176,8 +174,7 @@ def agrees(found, name, method, precision):
 
 def compare_with_kernels(library, precision, name):
     pytest.importorskip(library, reason=f"the extra {library} is not installed")
-    found = LIBRARIES[library](name, precision, *rows_of(name))
-    for (method, direction), values in found.items():
+    for (method, direction), values in LIBRARIES[library](name, precision, *rows_of(name)).items():
         assert {v.dtype for v in values} == {np.dtype("f8" if precision == "double" else "f4")}
         try:
             agrees(values, name, method, precision)

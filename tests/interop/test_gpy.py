@@ -14,8 +14,7 @@ from tests.tools.oracle import REFERENCE
 @pytest.fixture(scope="module")
 def make_gpy():
     """The module that makes the reference values of GPy, with EP that says whether it settled."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # GPy's, on import
+    with warnings.catch_warnings(action="ignore"):  # GPy's, on import
         pytest.importorskip("GPy", reason="the extra gpy is not installed")
         from tests.reference import make_gpy
     return make_gpy
@@ -24,8 +23,7 @@ def make_gpy():
 def settled(make_gpy, x, y, kernel, likelihood):
     """Marginal means and variances by GPy's EP."""
     inference = make_gpy.BoundedEP(ep_mode="nested", epsilon=1e-18, max_iters=200)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         model = make_gpy.GPy.core.GP(x, y, kernel, likelihood, inference_method=inference)
     assert inference.converged
     posterior = model.posterior

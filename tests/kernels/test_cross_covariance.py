@@ -113,8 +113,7 @@ def test_blocks_join():
     parts = [contract(kernel, X[i::3], Z, H[i::3], rho[i::3]) for i in range(3)]
     for k in (0, 1):
         # 2e5 terms added in another order.
-        expected = parts[0][k] + parts[1][k] + parts[2][k]
-        assert np.allclose(whole[k], expected, rtol=1e-10, atol=1e-9)
+        assert np.allclose(whole[k], parts[0][k] + parts[1][k] + parts[2][k], rtol=1e-10, atol=1e-9)
     assert np.abs(cross_covariance(kernel, X, Z) - kernel(X, Z)).max() < 1e-14
 
 

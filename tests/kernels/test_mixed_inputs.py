@@ -5,10 +5,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from qpruntime import InputError
 from qpruntime.kernels import On, Same
 from qpruntime.kernels.gradients import covariance_function
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.oracle import slopes
 
 KERNEL = ConstantKernel(1.3) * On(RBF([0.8, 1.4]), [2, 0]) + On(Same(), [1]) * On(Matern(2.0), [0])
@@ -58,10 +57,8 @@ def test_manners():
 
 @every_case("columns", [[3], [-1], [], [[0]], ["a"], 0, [0.5]])
 def test_columns_that_there_are_not(columns):
-    with pytest.raises(InputError, match="columns of On must be whole numbers from 0 to 2"):
-        On(RBF(), columns)(rows())
+    refuses("columns of On must be whole numbers from 0 to 2", On(RBF(), columns), rows())
 
 
 def test_what_is_no_kernel():
-    with pytest.raises(InputError, match="kernel"):
-        On("rbf", [0])(rows())
+    refuses("kernel", On("rbf", [0]), rows())

@@ -87,9 +87,8 @@ def test_shapes(kernel, formula, parameters):
         K, slope = np.empty((2, 1, 1))
         for x, value, by in zip(DISTANCES, f, g * (r / unit) ** 2, strict=True):
             fill_radial(np.array([[x]]), unit, 0.25, 2.0, parts.compiled, K, slope)
-            np.testing.assert_allclose(
-                [K[0, 0], slope[0, 0]], [0.25 + 2.0 * value, 2.0 * by], **sure
-            )
+            expected = [0.25 + 2.0 * value, 2.0 * by]
+            np.testing.assert_allclose([K[0, 0], slope[0, 0]], expected, **sure)
 
 
 @every_case("kernel", [case[0] for case in CASES])

@@ -44,8 +44,7 @@ def test_covariances(kernel):
     begin = 0.4
     for step in STEPS:
         A, Q, P, heads = moved(space, step, begin)
-        times = np.array([[begin], [begin + step]])
-        K = kernel(times)
+        K = kernel(np.array([[begin], [begin + step]]))
         near = 1e-12 * np.abs(K).max() + 3.0 * space.error
         assert heads @ A @ P @ heads == pytest.approx(K[1, 0], abs=near)
         assert heads @ (A @ P @ A.T + Q) @ heads == pytest.approx(K[1, 1], abs=near)

@@ -88,8 +88,7 @@ def test_the_kernel_reproduces_the_posterior(model, y):
     for kernel, posterior in zip(kernels, posteriors, strict=True):
         K = kernel(features)
         tau, nu = posterior.sites
-        prior = getattr(model, "mean_", 0.0)
-        right = np.column_stack([K, prior + K @ nu])
+        right = np.column_stack([K, getattr(model, "mean_", 0.0) + K @ nu])
         found = np.linalg.solve(np.eye(len(K)) + K * tau, right)
         # Squared distances are rounded at offsets of ten spreads, and solved with 1 + K tau.
         np.testing.assert_allclose(posterior.variance, np.diag(found[:, :-1]), rtol=1e-6)
@@ -97,8 +96,7 @@ def test_the_kernel_reproduces_the_posterior(model, y):
 
 
 def test_the_kernel_is_scikit_learns_in_units_of_the_features():
-    model = qp.GPClassifier().fit(X * [1e3, 1e-4], LABELS)
-    kernel = model.kernel_
+    kernel = qp.GPClassifier().fit(X * [1e3, 1e-4], LABELS).kernel_
     assert type(kernel.k1) is ConstantKernel
     assert type(kernel.k2.k2) is Matern
     assert kernel.k2.k2.nu == 2.5
@@ -113,8 +111,7 @@ def test_an_outlier_in_a_feature_does_no_harm():
     clean = qp.GPClassifier().fit(X, LABELS).predict_proba(NEW)
     wild = X.copy()
     wild[7, 0] = 1e9
-    found = qp.GPClassifier().fit(wild, LABELS).predict_proba(NEW)
-    assert np.abs(found - clean).max() < 0.1
+    assert np.abs(qp.GPClassifier().fit(wild, LABELS).predict_proba(NEW) - clean).max() < 0.1
     assert spreads(wild)[1] == pytest.approx(spreads(X)[1], rel=0.05)
 
 
@@ -150,8 +147,7 @@ def test_weights_count_rows(n):
     rng = np.random.default_rng(n)
     sample, weights = rng.standard_normal((n, 2)), rng.integers(1, 4, n)
     got = spreads(sample, weights.astype(float))
-    expected = spreads(np.repeat(sample, weights, axis=0))
-    np.testing.assert_allclose(got, expected, rtol=1e-13)
+    np.testing.assert_allclose(got, spreads(np.repeat(sample, weights, axis=0)), rtol=1e-13)
 
 
 def test_separable_data_keep_the_amplitude_bounded():
@@ -163,8 +159,7 @@ def test_separable_data_keep_the_amplitude_bounded():
     units = Units.of(features[:60])
     wide = ConstantKernel(1.0, (1e-6, 1e10))
     free = qp.GPClassifier(wide + wide * Matern(5.0**0.5, (1e-3, 1e4), nu=2.5))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", qp.ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=qp.ConvergenceWarning):
         free.fit(units.scaled(features[:60]), labels[:60])
     assert free.kernel_.k2.k1.constant_value > model.kernel_.k2.k1.constant_value
     proba = (model.predict_proba(features[60:]), free.predict_proba(units.scaled(features[60:])))
@@ -175,8 +170,7 @@ def test_separable_data_keep_the_amplitude_bounded():
 def test_rare_classes_get_their_share():
     features, labels = make_classification(300, 4, weights=[0.95], flip_y=0.0, random_state=3)
     model = qp.GPClassifier().fit(features[:200], labels[:200])
-    share = labels.mean()
-    base = log_loss(labels[200:], np.full(100, share))
+    base = log_loss(labels[200:], np.full(100, labels.mean()))
     assert log_loss(labels[200:], model.predict_proba(features[200:])) < 0.8 * base
     # Far from all data the constant knows which class is rare.
     assert model.predict_proba(np.full((1, 4), 1e3))[0, 1] < 0.49
@@ -200,8 +194,7 @@ def test_prior_is_a_density_with_its_gradient():
     theta = np.array([1.5, -2.0, 40.0, 7.0])
     value, slope = prior(theta)
     assert value == pytest.approx(-0.5 * (0.25 + 1.0))
-    numeric = approx_fprime(theta, lambda t: prior(t)[0], 1e-6)
-    np.testing.assert_allclose(slope, numeric, atol=1e-6)
+    np.testing.assert_allclose(slope, approx_fprime(theta, lambda t: prior(t)[0], 1e-6), atol=1e-6)
 
 
 ODD = {
@@ -228,8 +221,7 @@ ODD = {
 )
 def test_odd_features(model, y, oddity):
     features = ODD[oddity]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", qp.ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=qp.ConvergenceWarning):
         model.fit(features, y)
     mean, variance = model.latent(features)
     assert np.isfinite(mean).all()
@@ -237,9 +229,8 @@ def test_odd_features(model, y, oddity):
 
 
 def test_features_that_are_constant_are_warned_of():
-    with pytest.warns(
-        qp.ConvergenceWarning, match=r"tells no rows apart.* check that features vary"
-    ):
+    words = r"tells no rows apart.* check that features vary"
+    with pytest.warns(qp.ConvergenceWarning, match=words):
         qp.GPClassifier().fit(np.ones((20, 2)), np.arange(20) % 2)
 
 
@@ -251,8 +242,7 @@ def test_two_rows():
 
 def many_features(n=150, useless=18, seed=6):
     """Two features that decide, and others that do not."""
-    rng = np.random.default_rng(seed)
-    features = rng.standard_normal((n, 2 + useless))
+    features = np.random.default_rng(seed).standard_normal((n, 2 + useless))
     return features, (features[:, 0] * features[:, 1] > 0.0).astype(int)
 
 
@@ -282,9 +272,8 @@ def test_auto_takes_the_better_of_two_shapes():
     rng = np.random.default_rng(9)
     features = rng.uniform(0.0, 1e4, (70, 1))
     smooth = np.exp(np.sin(features[:, 0] / 800.0))
-    model = qp.GPRobustRegressor("auto", method="ep").fit(
-        features, smooth + 0.02 * rng.normal(size=70)
-    )
+    model = qp.GPRobustRegressor("auto", method="ep")
+    model.fit(features, smooth + 0.02 * rng.normal(size=70))
     assert type(model.kernel_.k2.k2) is RBF
     assert len(model.optima_) == 2
     assert model.optima_[0].score > model.optima_[1].score
@@ -315,8 +304,7 @@ def test_other_words_are_refused(kernel):
 def test_the_linear_part_is_linear_and_has_the_prior_of_slopes():
     """Functions of the part differ from lines by hundredths, and have slopes of variance .1/d."""
     d, scale = 3, 2.0
-    units = Units(np.zeros(d), np.ones(d))
-    start = default_start(units, scale, linear=True)
+    start = default_start(Units(np.zeros(d), np.ones(d)), scale, linear=True)
     part = start.kernel.k1.k2
     assert isinstance(part, Product)
     assert start.by_feature == d
@@ -326,8 +314,7 @@ def test_the_linear_part_is_linear_and_has_the_prior_of_slopes():
     f = vectors * np.sqrt(np.maximum(weights, 0.0)) @ rng.standard_normal((400, 200))
     design = np.column_stack([np.ones(400), Z])
     coefficients = np.linalg.lstsq(design, f, rcond=None)[0]
-    bent = (f - design @ coefficients).std(axis=0) / f.std(axis=0)
-    assert np.median(bent) < 0.15
+    assert np.median((f - design @ coefficients).std(axis=0) / f.std(axis=0)) < 0.15
     # Exactly, the variance of a derivative of the part is variance / length-scale**2.
     slope = part.k1.constant_value / part.k2.length_scale**2
     assert slope == pytest.approx(0.1 * scale**2 / d, rel=1e-9)
@@ -341,8 +328,7 @@ def ordered(n=90, seed=1):
     """Features of very different units, one of them rare, and levels that rise along a line."""
     rng = np.random.default_rng(seed)
     X = np.column_stack([rng.normal(5e3, 1e2, n), rng.random(n) < 0.15, rng.normal(0, 1e-3, n)])
-    f = (X[:, 0] - 5e3) / 1e2 + 2.0 * X[:, 1]
-    return X, f, rng
+    return X, (X[:, 0] - 5e3) / 1e2 + 2.0 * X[:, 1], rng
 
 
 @pytest.mark.parametrize("model", [qp.GPOrdinal(), qp.GPSurvival()])

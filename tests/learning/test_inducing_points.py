@@ -1,10 +1,10 @@
 """Clusters of rows in a process that forks."""
 
 import os
-import subprocess
-import sys
 
 import pytest
+
+from tests.tools.commands import python
 
 FORK = """
 import multiprocessing as mp
@@ -32,5 +32,4 @@ np.testing.assert_array_equal(here, there)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_clusters_as_its_parent_did():
     """A team of OpenMP threads in the parent would leave the child waiting for them."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
-    subprocess.run([sys.executable, "-c", FORK], env=environment, check=True, timeout=120)
+    python("-c", FORK, environment={"OMP_NUM_THREADS": "2"}, timeout=120)

@@ -36,8 +36,7 @@ def loo_slope(kernel, x, y, pair, tol, mean=0.0, weights=None, step=None):
     """Return value, slope and slope by differences; sites settle to a hundredth of `tol`."""
 
     def objective(theta):
-        family = KernelFamily(kernel, x, np.full(len(y), mean))
-        args = family, y, Projector(*pair), tol, 2000
+        args = KernelFamily(kernel, x, np.full(len(y), mean)), y, Projector(*pair), tol, 2000
         return LeaveOneOutObjective(*args, weights=weights)(theta)
 
     steps = () if step is None else (step,)
@@ -58,9 +57,8 @@ def loo_slope(kernel, x, y, pair, tol, mean=0.0, weights=None, step=None):
 def test_loo_slope(toy, kernel, method):
     value, slope, by_difference = loo_slope(kernel, toy.x, toy.y, ("probit", method), 1e-9)
     K = kernel(toy.x)
-    assert -value == pytest.approx(
-        qp.infer(K, toy.y, method=method, tol=1e-11).loo().sum(), rel=1e-9
-    )
+    wanted = qp.infer(K, toy.y, method=method, tol=1e-11).loo().sum()
+    assert -value == pytest.approx(wanted, rel=1e-9)
     # h^4 = 1e-12 of truncation, sites settled to 1e-11 over h.
     assert slope == pytest.approx(by_difference, rel=1e-6, abs=1e-7)
 
@@ -89,8 +87,7 @@ def test_loo_slope_of_weighted_observations(name, mean, method):
     if "poisson" in name:
         y = np.random.default_rng(0).poisson(3.0, 20).astype(float)
     kernel = ConstantKernel(0.8) * RBF(1.2) + WhiteKernel(0.1)
-    pair = name, method
-    value, slope, by_difference = loo_slope(kernel, data.x, y, pair, 1e-8, mean, WEIGHTS)
+    value, slope, by_difference = loo_slope(kernel, data.x, y, (name, method), 1e-8, mean, WEIGHTS)
     options = {"mean": mean, "weights": WEIGHTS, "tol": 1e-10, "max_sweeps": 1000}
     post = qp.infer(kernel(data.x), y, name, method, **options)
     assert -value == pytest.approx(WEIGHTS @ post.loo(), rel=1e-8)
@@ -160,9 +157,8 @@ def test_a_model_pickles_with_the_hash_of_its_table(toy, small_table, tmp_path, 
     without = qp.GPClassifier(FIXED).fit(toy.x, toy.y)
     document = pickle.dumps(model)
     assert len(document) < len(pickle.dumps(without)) + 1000
-    np.testing.assert_array_equal(
-        pickle.loads(document).predict_proba(toy.x), model.predict_proba(toy.x)
-    )
+    got = pickle.loads(document).predict_proba(toy.x)
+    np.testing.assert_array_equal(got, model.predict_proba(toy.x))
     moved.unlink()
     monkeypatch.setenv("QP_TABLES", str(tmp_path))
     with pytest.raises(qp.TableError, match=rf"{table.sha256}.*tablegen build --likelihood probit"):
@@ -267,9 +263,8 @@ def test_more_than_two_classes_are_one_against_the_rest():
 def test_progress_goes_where_it_is_asked_to(toy, capsys):
     seen = []
     kernel = ConstantKernel(1.0) * RBF(1.0)
-    qp.GPClassifier(
-        kernel, optimize=qp.Search(callback=lambda theta, value: seen.append((theta, value)))
-    ).fit(toy.x, toy.y)
+    optimize = qp.Search(callback=lambda theta, value: seen.append((theta, value)))
+    qp.GPClassifier(kernel, optimize=optimize).fit(toy.x, toy.y)
     assert capsys.readouterr() == ("", "")
     model = qp.GPClassifier(kernel, verbose=1).fit(toy.x, toy.y)
     out, err = capsys.readouterr()
@@ -286,8 +281,7 @@ def test_a_restart_that_fails_is_kept_and_last():
     X = rng.standard_normal((30, 2))
     y = X[:, 0] + 0.5 * rng.standard_normal(30) > 0.0
     kernel = ConstantKernel(1.0, (1e-6, 1e15)) * RBF(1.0, (1e-6, 1e6))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", qp.ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=qp.ConvergenceWarning):
         plain = qp.GPClassifier(kernel, likelihood="heaviside").fit(X, y)
         model = qp.GPClassifier(
             kernel, likelihood="heaviside", optimize=qp.Search(restarts=6), random_state=0

@@ -67,8 +67,7 @@ def test_slope_of_the_left_out(method):
     one, other = (objective(theta) for objective in found)
     assert one[0] == pytest.approx(other[0], abs=1e-8)
     np.testing.assert_allclose(one[1], other[1], atol=1e-6)
-    by_difference = slopes(lambda at: found[0](at)[0], theta)
-    assert one[1] == pytest.approx(by_difference, abs=2e-6)
+    assert one[1] == pytest.approx(slopes(lambda at: found[0](at)[0], theta), abs=2e-6)
 
 
 def test_the_evidence_is_maximised():
@@ -88,8 +87,7 @@ def test_the_evidence_is_maximised():
 @every_case("copies", [0, 1])
 def test_many_sparse_rows(monkeypatch, copies):
     """Variances and slopes entry by entry are those by rows; also where differences cancel."""
-    rng = np.random.default_rng(5)
-    x = rng.normal(size=9)
+    x = np.random.default_rng(5).normal(size=9)
     x[8] = x[7] + (1e-6 if copies else 1.0)
     K = np.exp(-0.5 * (x[:, None] - x) ** 2) + 1e-13 * np.eye(9)
     pairs = [(i, j) for i in range(9) for j in range(9) if i != j]

@@ -1,9 +1,6 @@
 """Every registered likelihood keeps the contract; one more file is all that one more takes."""
 
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +8,7 @@ import pytest
 
 from qpruntime import InputError, likelihoods
 from qpruntime._pointers import FRAME, Pointer
+from tests.tools.commands import python
 from tests.tools.conformance import conforms
 
 TOP = Path(__file__).parents[2]
@@ -50,12 +48,6 @@ def test_a_likelihood_is_one_file(tmp_path, file, source, kind, steps):
     folder = tmp_path / "more"
     folder.mkdir()
     shutil.copy(source, folder / file)
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.tools.added", folder, kind],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(TOP)},
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
+    words = "-W", "error", "-m", "tests.tools.added", folder, kind
+    run = python(*words, cwd=tmp_path, environment={"PYTHONPATH": str(TOP)})
     assert run.stdout.split() == steps

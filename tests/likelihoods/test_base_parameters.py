@@ -42,8 +42,7 @@ def test_one_object_for_one_spelling():
     assert pickle.loads(pickle.dumps(ours)) is ours
     assert get("probit").spelt == "probit"
     assert pickle.loads(pickle.dumps(get("probit"))) is get("probit")
-    user_made = replace(get("probit"), name="mine")
-    assert pickle.loads(pickle.dumps(user_made)).name == "mine"
+    assert pickle.loads(pickle.dumps(replace(get("probit"), name="mine"))).name == "mine"
 
 
 def test_default_starts_and_bounds():
@@ -73,8 +72,7 @@ def test_default_starts_and_bounds():
 def test_parameters_reach_the_density(parameters):
     f, y = np.linspace(-9.0, 9.0, 7), 1.3
     expected = stats.t.logpdf(y - f, parameters["nu"], scale=parameters["scale"])
-    got = get("student-t", **parameters).log_prob(f, y)
-    np.testing.assert_allclose(got, expected, rtol=1e-13)
+    np.testing.assert_allclose(get("student-t", **parameters).log_prob(f, y), expected, rtol=1e-13)
     spelt = project(spell("student-t", parameters), f, 2.0, y, method="ep")
     np.testing.assert_array_equal(spelt, project(get("student-t", **parameters), f, 2.0, y, "ep"))
     assert not np.array_equal(spelt, project("student-t", f, 2.0, y, method="ep"))

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
-from qpruntime import InputError, likelihoods
+from qpruntime import likelihoods
 from qpruntime.likelihoods.poisson_square import LARGEST_COUNT, by_recursion, by_sum
 from qpruntime.projection.projector import project_arrays
 from qpruntime.quadrature.sigma_star_kernels import OK, exact_point
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 
 def by_quadrature(mu, sigma, y):
@@ -153,5 +153,4 @@ def test_log_prob_at_zero():
 )
 def test_no_counts(wrong, words):
     values = np.array([0, wrong], dtype=object) if wrong in (None, [[]]) else np.array([wrong])
-    with pytest.raises(InputError, match=words):
-        likelihoods.get("poisson").validate(values)
+    refuses(words, likelihoods.get("poisson").validate, values)

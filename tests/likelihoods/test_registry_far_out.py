@@ -77,8 +77,7 @@ CASES = [
 def test_moments(name, log_p, values, y, cavity, power):
     own = likelihoods.get(name)
     powers = None if power == 1.0 else np.array([power])
-    args = own, Projector(own, "ep").source, *cavity, np.array(y), None, powers
-    found = project_many(*args)
+    found = project_many(own, Projector(own, "ep").source, *cavity, np.array(y), None, powers)
     mean, std = found.mean.item(), found.std.item()
     mu, sigma = (mp.mpf(v) for v in cavity)
     exact = tuple(mp.mpf(v) for v in values)

@@ -234,9 +234,8 @@ def test_distributions_are_those_of_the_density(name):
             for t in (0.4, 2.0):
                 below = np.exp(log_p(np.array([f]), (0.0, t), *values))
                 np.testing.assert_allclose(given.cdf(t), below, rtol=1e-12)
-                np.testing.assert_allclose(
-                    _frozen(given).logpdf(t), log_p(np.array([f]), (t, t), *values), rtol=1e-12
-                )
+                expected = log_p(np.array([f]), (t, t), *values)
+                np.testing.assert_allclose(_frozen(given).logpdf(t), expected, rtol=1e-12)
         else:
             wanted = [log_p(np.array([f]), y, *values) for y in seen]
             np.testing.assert_allclose([_frozen(given).logpdf(y) for y in seen], wanted, rtol=1e-11)
@@ -244,8 +243,7 @@ def test_distributions_are_those_of_the_density(name):
 
 def test_slopes_by_parameters_are_those_of_log_z():
     """Spans hold their rows while the scale moves."""
-    own = likelihoods.get("weibull(scale=0.4)")
-    holding, numbers = own.observing([(2.0, 2.0), (1.0, 3.0)])
+    holding, numbers = likelihoods.get("weibull(scale=0.4)").observing([(2.0, 2.0), (1.0, 3.0)])
     moved = holding.with_parameters(scale=0.5)
     for likelihood, scale in ((holding, 0.4), (moved, 0.5)):
         found = project_arrays(likelihood, 0.3, 0.8, numbers, method="ep").log_z

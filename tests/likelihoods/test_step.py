@@ -56,8 +56,7 @@ def test_limits():
 
 
 def test_mirror_and_power():
-    rng = np.random.default_rng(0)
-    mu, sigma, y = rng.normal(size=(3, 300)) * [[3.0], [1.0], [4.0]]
+    mu, sigma, y = np.random.default_rng(0).normal(size=(3, 300)) * [[3.0], [1.0], [4.0]]
     sigma = np.exp(sigma)
     for method in ("ep", "qp"):
         one = project_arrays("step", mu, sigma, y, method=method)

@@ -25,8 +25,7 @@ def by_frame(mu, sigma, y, parameters, power=1.0):
     if power == 1.0:
         assert exact_point(split, addresses, True, mu, sigma, y, theta, out) == OK
     else:
-        raised = Raised(split, power, y, theta)
-        assert raised_point(raised, addresses, False, mu, sigma, out) == OK
+        assert raised_point(Raised(split, power, y, theta), addresses, False, mu, sigma, out) == OK
     return out[0]
 
 
@@ -56,8 +55,7 @@ def test_nodes_around_an_observation(seed, largest, error):
         if found is None:
             continue
         framed += 1
-        likelihood = likelihoods.get("student-t", **parameters)
-        theta, _, _, split, _, addresses = likelihood.functions()
+        theta, _, _, split, _, addresses = likelihoods.get("student-t", **parameters).functions()
         rule = location_rule(split, addresses.landmark, 1.0, mu, sigma, y, theta)
         # sigma* differs by 1e-14 at most, in 8000 cases. In log Z and the variance large
         # parts may cancel; they come from closed moments elsewhere.

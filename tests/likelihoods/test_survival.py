@@ -64,9 +64,7 @@ def oracle(log_p, mu, sigma, reach):
     w /= w.sum()
     mean = (w * f).sum()
     std = np.sqrt((w * (f - mean) ** 2).sum())
-    below = np.cumsum(w) - w / 2
-    above = np.cumsum(w[::-1])[::-1] - w / 2
-    tail = np.minimum(below, above).astype(float)
+    tail = np.minimum(np.cumsum(w) - w / 2, np.cumsum(w[::-1])[::-1] - w / 2).astype(float)
     height = np.exp(-0.5 * special.ndtri(np.clip(tail, 1e-300, 0.5)) ** 2) / np.sqrt(2 * np.pi)
     return float(mean), float(std), float(height.sum() * (f[1] - f[0]))
 

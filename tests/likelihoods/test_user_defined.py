@@ -4,8 +4,6 @@ import copy
 import math
 import os
 import pickle
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +18,7 @@ from qpruntime import NumericalError, infer, likelihoods, project
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import project_arrays
 from tests.tools.cases import every_case, refuses
+from tests.tools.commands import python
 from tests.tools.oracle import tilted
 
 
@@ -240,18 +239,8 @@ print(project(mine, 0.3, 2.0, 1.0)[1])
     expected = project(likelihood, 0.3, 2.0, 1.0)[1]
     # By then it has an address, which must not travel.
     (tmp_path / "mine.pickle").write_bytes(pickle.dumps(likelihood))
-    top = str(Path(__file__).parents[2])
-    path = os.pathsep.join([top, os.environ.get("PYTHONPATH", "")])
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-"],
-        input=code,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    run = python("-W", "error", "-", input=code, cwd=tmp_path, environment={"PYTHONPATH": path})
     typed, other = (float(line) for line in run.stdout.split())
     np.testing.assert_allclose(typed, project(make(lambda f, y: -abs(f - y)), 0.0, 1.0, 1.0)[1])
     np.testing.assert_allclose(other, expected, rtol=1e-14)

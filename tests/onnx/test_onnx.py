@@ -123,9 +123,8 @@ def test_what_has_no_graph(tmp_path):
     rising = GPClassifier(kernel=sk.RBF([1.0, 30.0, 0.1]), monotone={0: 1}, **fixed).fit(X, y)
     refuses(r"monotone features .* monotone=None", to_onnx, rising, tmp_path / "model.onnx")
     three, labels = rows(classes=3)
-    joint = GPClassifier(kernel=sk.RBF([1.0, 30.0, 0.1]), multi_class="joint", **fixed).fit(
-        three, labels
-    )
+    joint = GPClassifier(kernel=sk.RBF([1.0, 30.0, 0.1]), multi_class="joint", **fixed)
+    joint.fit(three, labels)
     refuses(r'joint classes .* multi_class="one_vs_rest"', to_onnx, joint, tmp_path / "model.onnx")
     gaps = np.where(np.arange(len(X))[:, None] == 0, np.nan, X)
     with pytest.raises(InputError, match="levels and missing values have no formula"):

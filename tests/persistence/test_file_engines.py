@@ -1,8 +1,6 @@
 """Every estimator fitted by every engine comes back from its file with the same predictions."""
 
 import re
-import subprocess
-import sys
 import zipfile
 from contextlib import contextmanager
 
@@ -13,6 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 import qpruntime as qp
 from qpruntime._restorable import class_of, name_of, restorable
 from tests.tools.cases import every_case
+from tests.tools.commands import python
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.0, 5.0, (24, 2))
@@ -172,5 +171,4 @@ def test_a_posterior_is_read_without_what_estimators_need(tmp_path):
     qp.infer(K, np.sign(X[:, 0])).save(tmp_path / "post")
     code = f"import qpruntime, sys; qpruntime.load({str(tmp_path / 'post')!r}); "
     code += "print('sklearn' in sys.modules, 'qpruntime.effects' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
-    assert done.stdout.split() == ["False", "False"], done.stderr
+    assert python("-c", code, timeout=100).stdout.split() == ["False", "False"]

@@ -23,23 +23,6 @@ NEW = X[:3] + 0.1
 SMOOTH = ConstantKernel(1.0) * RBF(1.0)
 
 
-def dense():
-    return qp.GPClassifier(SMOOTH, optimize=False).fit(X, F > 0.0).predict_proba, NEW
-
-
-def inducing():
-    model = qp.GPClassifier(SMOOTH, inducing=6, optimize=False).fit(X, F > 0.0)
-    return model.predict_proba, NEW
-
-
-def reals():
-    return qp.GPRegressor(SMOOTH, optimize=False).fit(X, F).predict, NEW
-
-
-def counts():
-    return qp.GPPoissonRegressor(SMOOTH, link="exp", optimize=False).fit(X, COUNTS).predict, NEW
-
-
 def effects():
     data = {"x": X[:, 0], "shop": np.arange(24) % 4}
     model = EffectsModel([Fixed("x"), Groups("shop")], "poisson", integrate="mode")
@@ -49,9 +32,7 @@ def effects():
 def precision():
     """A chain of latent values, each seen twice: kernels follow the indices of its factor."""
     n = len(X) // 2
-    Q = sparse.diags_array(
-        [np.full(n - 1, -1.0), np.full(n, 2.1), np.full(n - 1, -1.0)], offsets=(-1, 0, 1)
-    )
+    Q = sparse.csr_array(2.1 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1))
     A = sparse.csr_array(np.eye(n)[np.arange(len(X)) % n])
     return qp.infer_precision(A, Q, np.where(F > 0.0, 1.0, -1.0)).predict, A[:3]
 
@@ -112,8 +93,7 @@ def check_forgeries(make, count, seed, tmp_path):
         text = json.dumps(changed).encode()
         named = {f"{k}": np.array(array) for k, array in enumerate(kept)}
         write_sealed(tmp_path / "forged", "model", {"model.json": text, **named})
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             try:
                 model = qp.load(tmp_path / "forged")
             except qp.TableError:
@@ -128,7 +108,15 @@ def check_forgeries(make, count, seed, tmp_path):
     assert 0.1 * count < refused < 0.9 * count
 
 
-MODELS = [dense, inducing, reals, counts, effects, precision]
+FIXED = {"kernel": SMOOTH, "optimize": False}
+MODELS = [
+    lambda: (qp.GPClassifier(**FIXED).fit(X, F > 0.0).predict_proba, NEW),
+    lambda: (qp.GPClassifier(**FIXED, inducing=6).fit(X, F > 0.0).predict_proba, NEW),
+    lambda: (qp.GPRegressor(**FIXED).fit(X, F).predict, NEW),
+    lambda: (qp.GPPoissonRegressor(**FIXED, link="exp").fit(X, COUNTS).predict, NEW),
+    effects,
+    precision,
+]
 
 
 @every_case("make", MODELS)

@@ -28,8 +28,7 @@ def crossings(display, values, sets):
     between = RegularGridInterpolator(
         (display.y, display.x), values, bounds_error=False, fill_value=None
     )
-    corners = [p.vertices for one in sets for p in one.get_paths()]
-    return between(np.concatenate(corners)[:, ::-1])
+    return between(np.concatenate([p.vertices for one in sets for p in one.get_paths()])[:, ::-1])
 
 
 def test_a_boundary_and_its_interval(labels):
@@ -63,8 +62,7 @@ def test_colours_are_of_probability_or_of_width(labels):
 
 
 def test_a_classifier_without_intervals_and_a_slice():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 3))
+    X = np.random.default_rng(0).normal(size=(60, 3))
     model = LogisticRegression().fit(X, X[:, 0] > X[:, 2])
     display = BoundaryDisplay.from_estimator(
         model, X, X[:, 0] > X[:, 2], features=(2, 0), at=[9.0, 1.0, 9.0], grid=9
@@ -171,8 +169,7 @@ def test_other_tables():
     density = np.sqrt(special.expit(-f)) * stats.norm.pdf(f, -5.0, 10**0.5)
     mass = np.cumsum(density)
     mass = (mass - 0.5 * density) / mass[-1]
-    mean = np.average(f, weights=density)
-    ep = np.sqrt(np.average((f - mean) ** 2, weights=density))
+    ep = np.sqrt(np.average((f - np.average(f, weights=density)) ** 2, weights=density))
     star = np.sum(stats.norm.pdf(stats.norm.ppf(mass))) * (f[1] - f[0])
     assert_allclose([display.mu[1], display.log10_sigma[2]], [-5.0, 0.5], rtol=1e-8)
     assert_allclose(display.ratio[2, 1], star / ep, rtol=1e-6)

@@ -132,8 +132,7 @@ def test_a_forecast_of_counts(counts, band_ends):
     _, low, high = band_ends(display.outer_)
     assert_allclose(np.transpose([low, high]), model.predict_quantiles(points, [0.05, 0.95]))
     _, low, high = band_ends(display.band_)
-    truth = rate_ends(model, *model.latent(points), 0.05)
-    assert_allclose([low, high], truth, rtol=1e-8)
+    assert_allclose([low, high], rate_ends(model, *model.latent(points), 0.05), rtol=1e-8)
     assert display.covered.tolist() == [True, False, True, False, False, True]
     assert_allclose(display.points_[1].get_ydata(), seen / 2.0)
     words = [text.get_text() for text in display.ax_.get_legend().get_texts()]

@@ -53,9 +53,8 @@ def test_logistic_of_tiny_means(likelihood, variance):
 def test_closed_forms(name, variance):
     mean = np.concatenate([TINY, [-1e150, -30.0, 0.3, 4.0, 1e9]])
     width = math.sqrt(variance + (name == "probit"))
-    np.testing.assert_allclose(
-        scores(likelihoods.get(name), *at(mean, variance)), mean / width, rtol=1e-15
-    )
+    got = scores(likelihoods.get(name), *at(mean, variance))
+    np.testing.assert_allclose(got, mean / width, rtol=1e-15)
 
 
 def test_log_probabilities_of_the_probit():
@@ -94,18 +93,15 @@ def test_neither_monotone_nor_decided_by_the_sign():
 
 
 def test_falling_and_shifted():
-    falling = own(lambda f, y: -np.logaddexp(0.0, y * f), "falling")
-    found = scores(falling, *at(TINY, 1.0))
+    found = scores(own(lambda f, y: -np.logaddexp(0.0, y * f), "falling"), *at(TINY, 1.0))
     np.testing.assert_allclose(found, -TINY * logistic_slope(1.0), rtol=3e-6)
     # Not odd: at mean 0 one class is ahead by a little, and a tiny mean does not turn that.
-    shifted = own(lambda f, y: -np.logaddexp(0.0, -y * (f + 4e-5)), "shifted")
-    found = scores(shifted, *at(TINY, 1.0))
+    found = scores(own(lambda f, y: -np.logaddexp(0.0, -y * (f + 4e-5)), "shifted"), *at(TINY, 1.0))
     np.testing.assert_allclose(found, (TINY + 4e-5) * logistic_slope(1.0), rtol=1e-5)
 
 
 def test_nothing_to_tell():
-    flat = own(lambda f, y: math.log(0.5), "flat")
-    assert (np.abs(scores(flat, *at(TINY, 1.0))) < 1e-10).all()
+    assert (np.abs(scores(own(lambda f, y: math.log(0.5), "flat"), *at(TINY, 1.0))) < 1e-10).all()
 
 
 def digits(*labels):

@@ -26,8 +26,7 @@ EPS = np.finfo(float).eps
 
 
 def knots(start, stop, cells):
-    step = (stop - start) / cells
-    return start + step * np.arange(-5, cells + 6)
+    return start + (stop - start) / cells * np.arange(-5, cells + 6)
 
 
 @every_case("t", [0.0, 5e-324, 0.1, 0.5, 0.97, 1.0 - EPS, 1.0])
@@ -41,8 +40,7 @@ def test_weights(t):
 
 @pytest.mark.parametrize("row", [0, 1])
 def test_surface(row):
-    rng = np.random.default_rng(row)
-    values = rng.standard_normal((2, 7 + 5, 4 + 5))
+    values = np.random.default_rng(row).standard_normal((2, 7 + 5, 4 + 5))
     axes = np.array([-1.0, 2.5, 7 / 3.5, 0.0, 2.0, 4 / 2.0, 0.0])
     peer = BSpline(knots(0.0, 2.0, 4), values[row].T, 5)
     for u in (-1.0, -0.3, 0.0, 1.9999, 2.5):

@@ -55,8 +55,7 @@ def test_tables_ship_certified():
         table = open_table(shipped_path(name, HALF))
         table.verify_hash()
         certificate = table.metadata.certificate
-        worst = [certificate[s]["max_relative_error"] for s in table.metadata.surfaces]
-        assert max(worst) < 1e-8
+        assert max([certificate[s]["max_relative_error"] for s in table.metadata.surfaces]) < 1e-8
         log_prob = table.metadata.traits["probes"]
         own = likelihoods.get(name)
         for f, y, value in log_prob:

@@ -17,9 +17,9 @@ from scipy.stats import norm
 
 from qpruntime import project
 from tests.tools.cases import every_case
+from tests.tools.oracle import unit_normal
 
-Z, WEIGHTS = np.polynomial.hermite_e.hermegauss(120)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
+Z, WEIGHTS = unit_normal(120)
 MU, SIGMA = 0.3, 1.2  # the cavity of f_1
 
 
@@ -37,8 +37,7 @@ def nested(p, a, b, s):
     """Eq. (10) for the Gaussian `p`, by quadrature over the monotone coupling of f_1 and f'_1."""
     f1, g1 = quantile(Z), p[0] + p[2] * Z
     # Conditionals are N(a f_1 + b, s^2) and N(p_1 + p_3 z, p_4^2): W_2^2 of two normals.
-    means = (a * f1 + b - p[1] - p[3] * Z) ** 2
-    return WEIGHTS @ ((f1 - g1) ** 2 + means) + (s - p[4]) ** 2
+    return WEIGHTS @ ((f1 - g1) ** 2 + (a * f1 + b - p[1] - p[3] * Z) ** 2) + (s - p[4]) ** 2
 
 
 CONDITIONALS = [(0.0, 0.0, 0.7), (1.0, -0.4, 0.7), (-2.5, 1.0, 0.2), (0.3, 0.0, 3.0)]
@@ -65,14 +64,12 @@ def test_nested_distance_has_its_minimum_where_the_theorem_says(conditional):
 
 def test_monotone_coupling_is_best_among_those_of_f1():
     # Brute force over all couplings of atoms, at Gaussians other than the best.
-    u = (np.arange(150) + 0.5) / 150.0
-    z = ndtri(u)
+    z = ndtri((np.arange(150) + 0.5) / 150.0)
     f1 = quantile(z)
     for a, b, s in CONDITIONALS:
         p = claimed(a, b, s, 0.9, 0.5) + np.array([0.1, 0.2, 0.1, 0.05, -0.1])
         cost = (f1[:, None] - p[0] - p[2] * z) ** 2
         cost += (a * f1[:, None] + b - p[1] - p[3] * z) ** 2
         rows, columns = linear_sum_assignment(cost)
-        np.testing.assert_allclose(
-            cost[rows, columns].sum(), np.trace(cost), rtol=1e-12, err_msg="not monotone"
-        )
+        got = cost[rows, columns].sum()
+        np.testing.assert_allclose(got, np.trace(cost), rtol=1e-12, err_msg="not monotone")

@@ -85,8 +85,7 @@ def test_plain_samples_and_what_bias_is_left():
         assert np.isnan(found.log_z).all()
         # Measured over 4000 samples: -0.33/n, and -1.6/n to -2.4/n without the correction. The
         # mean of 600 samples is known to 4 of its standard errors of 1.1/sqrt(600 n).
-        bias = found.std.mean() / truth["std"] - 1.0
-        assert abs(bias) < 0.5 / n + 4.0 * 1.1 / np.sqrt(600.0 * n)
+        assert abs(found.std.mean() / truth["std"] - 1.0) < 0.5 / n + 4.0 * 1.1 / np.sqrt(600.0 * n)
     assert_calibrated(scores(found, truth))
 
 
@@ -94,8 +93,7 @@ def test_the_staircase_by_hand():
     found = project_samples_quietly([0.0, 1.0, 3.0], [1.0, 2.0, 1.0])
     # Masses 1/4, 1/2, 1/4: gaps at F = 1/4 and 3/4; mean 5/4.
     mean = 1.25
-    plain = 3.0 * np.exp(-0.5 * ndtri(0.25) ** 2) / np.sqrt(2.0 * np.pi)
-    assert found.std > plain
+    assert found.std > 3.0 * np.exp(-0.5 * ndtri(0.25) ** 2) / np.sqrt(2.0 * np.pi)
     w = np.array([0.25, 0.5, 0.25])
     d = np.array([0.0, 1.0, 3.0]) - mean
     np.testing.assert_allclose(found.mean, mean + w**2 @ d)
@@ -121,8 +119,7 @@ def test_order_ties_shift_and_scale_do_not_matter():
 
 
 def test_a_chain_has_larger_errors():
-    rng = np.random.default_rng(3)
-    steps = rng.standard_normal((4000, 100))
+    steps = np.random.default_rng(3).standard_normal((4000, 100))
     x = np.empty_like(steps)
     x[0] = steps[0]
     for i in range(1, len(x)):
@@ -130,11 +127,9 @@ def test_a_chain_has_larger_errors():
     truth = {"mean": 0.0, "std_ep": 1.0, "std": 1.0}
     chain = project_samples(x, correlated=True)
     # 63 batches of 63 draws, correlation time 19: errors of batch means are 14 % short.
-    z = scores(chain, truth)
-    for values in z.values():
+    for values in scores(chain, truth).values():
         assert 0.85 < values.std() < 1.45
-    plain = scores(project_samples(x), truth)
-    assert plain["mean"].std() > 3.0
+    assert scores(project_samples(x), truth)["mean"].std() > 3.0
     assert np.median(chain.effective) < 600.0
 
 
@@ -176,12 +171,10 @@ def test_a_noisy_likelihood():
 
 def test_likelihoods_of_every_kind_and_seeds():
     truth = exact("probit", 0.3, 1.0, 1.0)
-    mine = Likelihood.from_log_prob(lambda f, y: log_ndtr(y * f), name="mine")
-    constant = 700.0
     for likelihood, more in [
         ("probit", 0.0),
-        (mine, 0.0),
-        (lambda f, y: log_ndtr(y * f) + 700, constant),
+        (Likelihood.from_log_prob(lambda f, y: log_ndtr(y * f), name="mine"), 0.0),
+        (lambda f, y: log_ndtr(y * f) + 700, 700.0),
     ]:
         found = project_sampled(likelihood, 0.3, 1.0, 1, n_samples=3000, random_state=8)
         assert found.std.shape == ()

@@ -115,9 +115,8 @@ def test_surfaces():
     status, *found, where = by_source(surfaces(site_kernel.SURFACES_EP, stored))
     assert (status, where) == (OK, site_kernel.INSIDE)
     assert found == pytest.approx([*expected, std], rel=1e-13)
-    assert by_source(surfaces(site_kernel.SURFACES_QP, stored))[3] == pytest.approx(
-        0.5 * std, rel=1e-13
-    )
+    got = by_source(surfaces(site_kernel.SURFACES_QP, stored))[3]
+    assert got == pytest.approx(0.5 * std, rel=1e-13)
     for k, bad in ((0, np.inf), (1, -np.inf), (2, np.inf), (3, -30.0)):
         damaged = stored.copy()
         damaged[k] = bad
@@ -151,9 +150,8 @@ def test_surfaces_of_a_power():
 def test_rows_without_weight_keep_their_cavity():
     likelihood = likelihoods.get("probit")
     source = Projector("probit", "ep").source
-    powers = np.array([0.0, 1.0])
     found = site_kernel.project_many(
-        likelihood, source, *np.full((2, 2), CAVITY[:2]).T, 1.0, powers=powers
+        likelihood, source, *np.full((2, 2), CAVITY[:2]).T, 1.0, powers=np.array([0.0, 1.0])
     )
     assert (found.log_z[0], found.mean[0], found.std[0]) == (0.0, CAVITY[0], CAVITY[1])
     assert (found.log_z[1], found.mean[1], found.std[1]) == pytest.approx(exact("ep"), rel=1e-14)

@@ -40,9 +40,8 @@ def test_open(small_table):
         table.values[0, 0, 0] = 1.0
     nodes = table.metadata.mu.nodes()[:, None], 10.0 ** table.metadata.log10_sigma.nodes()
     # What the table promises about itself.
-    np.testing.assert_allclose(
-        table.values[0], project("probit", *nodes, 1, table="exact")[1], rtol=1e-12
-    )
+    expected = project("probit", *nodes, 1, table="exact")[1]
+    np.testing.assert_allclose(table.values[0], expected, rtol=1e-12)
 
 
 def test_open_by_name(small_table, tmp_path, monkeypatch):
@@ -52,8 +51,7 @@ def test_open_by_name(small_table, tmp_path, monkeypatch):
         open_table("student-t")
     # Without a grid of this name the table that ships, which is what table=None takes.
     assert open_table("probit").sha256 == open_table("probit-compact").sha256
-    here = tmp_path / "probit"
-    refuses("no table at", open_table, here, error=TableError)
+    refuses("no table at", open_table, tmp_path / "probit", error=TableError)
     shutil.copy(small_table, tmp_path / "probit.h5")
     assert open_table("probit").path == tmp_path / "probit.h5"
     monkeypatch.delenv("QP_TABLES")

@@ -41,9 +41,8 @@ def test_bilinear_against_scipy(y):
     peer = RegularGridInterpolator(axes, table.values[0])
     rng = np.random.default_rng(1)
     mu, ell = rng.uniform(-2, 1, 200), rng.uniform(-1, 0.5, 200)
-    np.testing.assert_allclose(
-        table.lookup(y * mu, 10.0**ell, y)[0], peer(np.stack([mu, ell], 1)), rtol=1e-13
-    )
+    expected = peer(np.stack([mu, ell], 1))
+    np.testing.assert_allclose(table.lookup(y * mu, 10.0**ell, y)[0], expected, rtol=1e-13)
     nodes = np.meshgrid(*axes, indexing="ij")
     at_nodes, inside = table.lookup(y * nodes[0], 10.0 ** nodes[1], y)
     # The node itself, found with a position that rounds by 1e-15 cells.
@@ -105,8 +104,7 @@ def test_outside_values(mu, sigma, y):
 
 @pytest.mark.interpreted
 def test_never_above_sigma_ep():
-    table = synthetic(f=lambda mu, ell: 100.0 + 0.0 * mu * ell)
-    star, inside = table.lookup([-1.0, 0.5], 0.5, 1)
+    star, inside = synthetic(f=lambda mu, ell: 100.0 + 0.0 * mu * ell).lookup([-1.0, 0.5], 0.5, 1)
     assert inside.all()
     np.testing.assert_array_equal(star, project("probit", [-1.0, 0.5], 0.5, 1, method="ep")[1])
 

@@ -171,15 +171,11 @@ def test_verify_integrates_again(built, tmp_path):
 def test_mismatches_say_what_to_build(built, data, tmp_path):
     K, y = data
     compact = shipped_path("probit")
-    with pytest.raises(
-        InputError, match=r"with p=1.5, not.*p=3: .*projection='wp', p=3.0\) in Python"
-    ):
-        infer(K, y, method="wp", p=3, table=built)
+    words = r"with p=1.5, not.*p=3: .*projection='wp', p=3.0\) in Python"
+    refuses(words, infer, K, y, method="wp", p=3, table=built)
     for method in ("ep", "qp", "vb"):
-        with pytest.raises(
-            InputError, match=rf"not method .{method}.*preset='surfaces'\) in Python$"
-        ):
-            infer(K, y, method=method, table=built)
+        message = rf"not method .{method}.*preset='surfaces'\) in Python$"
+        refuses(message, infer, K, y, method=method, table=built)
     with pytest.raises(InputError, match=r"serves QP, not method .wp.*--projection wp --p 1.5"):
         project("probit", 0.0, 1.0, 1, method="wp", p=1.5, table=compact)
     refuses('"wp" needs p', project, "probit", 0.0, 1.0, 1, method="wp", table=compact)
@@ -236,8 +232,7 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     assert "wp, p = 1.5" in capsys.readouterr().out
     assert main(["verify", "logistic-wp-1_5", "--points", "50", "--workers", "1"]) == 0
     assert "of wp deviation" in capsys.readouterr().out
-    name = _formatting.ending("surfaces", 2.0)
-    assert name == "-wp-2"
+    assert _formatting.ending("surfaces", 2.0) == "-wp-2"
     mean, std = project("logistic", 0.1, 1.0, -1, method="wp", table="logistic-wp-1_5")
     exact = project("logistic", 0.1, 1.0, -1, method="wp", p=1.5)
     assert (mean, std) == (pytest.approx(exact[0], rel=1e-4), pytest.approx(exact[1], rel=1e-4))

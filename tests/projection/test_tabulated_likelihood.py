@@ -2,8 +2,6 @@
 
 import json
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +18,7 @@ from tablegen.surfaces import build as tables
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces import node_counts
 from tests.tools.cases import every_case, refuses
+from tests.tools.commands import python
 from tests.tools.surface_models import cloglog, gumbel, ordinal
 
 #: Of all tables built here; sites and evidence then agree ten times better than 1e-6.
@@ -69,8 +68,7 @@ def data():
     K = np.exp(-0.5 * (x[:, None] - x) ** 2)
     f = np.sin(2.0 * x)
     grades = np.digitize(f + 0.5 * rng.standard_normal(40), [-0.5, 0.5]).astype(float)
-    skewed = np.clip(f + rng.gumbel(0.0, 0.3, 40), -1.0, 1.5)
-    return K, grades, skewed
+    return K, grades, np.clip(f + rng.gumbel(0.0, 0.3, 40), -1.0, 1.5)
 
 
 # --- the kernel
@@ -105,8 +103,7 @@ def test_lookup_against_scipy(mode):
 
 @pytest.mark.interpreted
 def test_lookup_along_a_third_axis_and_outside():
-    rng = np.random.default_rng(9)
-    coefficients = rng.uniform(-0.5, 0.5, (5 + 5, 7 + 5, 6 + 5, 4))
+    coefficients = np.random.default_rng(9).uniform(-0.5, 0.5, (5 + 5, 7 + 5, 6 + 5, 4))
     values = coefficients.reshape(10, 12, 44)
     plane = [-3.0, 4.0, 1.0, -1.0, 0.5, 4.0, 0.0]
     axes = interpolation.pack(plane, interpolation.VOLUME, [], (0.0, 2.0, 2.5))
@@ -158,8 +155,7 @@ def test_infer_equals_quadrature(graded, data, method, order):
     assert found.log_evidence == pytest.approx(exact.log_evidence, rel=1e-7)
     assert found.lookups.inside >= K.shape[0]
     assert found.lookups.outside == 0
-    gradient = found.evidence_gradient(K)
-    assert gradient == pytest.approx(exact.evidence_gradient(K), rel=1e-5)
+    assert found.evidence_gradient(K) == pytest.approx(exact.evidence_gradient(K), rel=1e-5)
 
 
 def test_location_third_axis_and_quadrature_agree(skewed, data):
@@ -200,9 +196,7 @@ def test_another_process_needs_no_code(graded, data, tmp_path):
         "assert 'surface_models' not in sys.modules and 'tablegen' not in sys.modules\n"
         "print(repr(post.log_evidence))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True
-    )
+    run = python("-c", code, cwd=tmp_path)
     assert float(run.stdout) == infer(K, y, table=graded, method="ep").log_evidence
 
 
@@ -228,10 +222,8 @@ def test_a_registered_likelihood_with_parameters(tmp_path, data):
     assert found.lookups.inside > 0
     np.testing.assert_allclose(found.variance, exact.variance, rtol=1e-5)
     assert infer(K, y, spelt, table=path, tol=1e-9).log_evidence == found.log_evidence
-    with pytest.raises(
-        InputError, match=r"nu=4, scale=0.5.*build --likelihood student-t --preset surfaces$"
-    ):
-        infer(K, y, "student-t", table=path)
+    words = r"nu=4, scale=0.5.*build --likelihood student-t --preset surfaces$"
+    refuses(words, infer, K, y, "student-t", table=path)
 
 
 # --- what is refused
@@ -245,8 +237,7 @@ def test_outside_says_where_and_what_to_do(graded, data):
     # No command names a likelihood that was handed over in Python.
     assert "tablegen.build(likelihood, preset='surfaces', outcomes=range(0, 3)" in message
     assert "log10_sigma_range=(-1.0, 1.0)) in Python" in message
-    with pytest.raises(TableError, match=r"mu_range=\(-8.0, 4.0\)"):
-        open_table(graded).lookup(-7.5, 1.0, 2.0)
+    refuses(r"mu_range=\(-8.0, 4.0\)", open_table(graded).lookup, -7.5, 1.0, 2.0, error=TableError)
     with pytest.raises(TableError, match="outside the table"):
         infer(K, y, ordinal(), table=open_table(graded, outside="error"), mean=9.0)
 

@@ -75,8 +75,7 @@ def _distribution(model: Any, X: Any) -> Any:
 
 
 def _rates(model: Any, X: Any) -> Any:
-    counts = np.full(len(X), 2)
-    return np.column_stack([model.predict(X), model.predict_log_pmf(X, counts)])
+    return np.column_stack([model.predict(X), model.predict_log_pmf(X, np.full(len(X), 2))])
 
 
 def _utilities(model: Any, X: Any) -> Any:
@@ -266,157 +265,19 @@ _LEARNT = 1e-6
 #: are ignored differ by 5e-2 at least.
 _TWO_SITES = 8e-3
 
-CASES = [
-    Case(
-        "classifier",
-        lambda: GPClassifier(**_OPTIONS),
-        _observed(lambda f: (f > 0.0).astype(int)),
-        _predict_proba,
-        renamed=_renamed_classes,
-        alike={0: "refused", 1: "refused"},
-        doubled=_TWO_SITES,
-        lacks=_NO_UNIT,
-    ),
-    Case(
-        "classifier-one-vs-rest",
-        lambda: GPClassifier(**_OPTIONS),
-        _observed(lambda f: np.digitize(f, [-0.5, 0.5])),
-        _predict_proba,
-        renamed=_renamed_classes,
-        alike={0: "refused", 1: "refused"},
-        doubled=_TWO_SITES,
-        lacks=_NO_UNIT,
-    ),
-    Case(
-        "classifier-joint",
-        lambda: GPClassifier(multi_class="joint", **_OPTIONS),
-        _observed(lambda f: np.digitize(f, [-0.5, 0.5])),
-        _predict_proba,
-        renamed=_renamed_classes,
-        alike={0: "refused", 1: "refused"},
-        lacks=_NO_UNIT | {"weights": "joint classes take weights of 0 and 1 alone, and say so"},
-    ),
-    Case(
-        "regressor-gaussian",
-        lambda: GPRegressor(**_OPTIONS),
-        _observed(lambda f: f),
-        _distribution,
-        shifts=(0.0, 1e6),
-        alike={0: 1e-12, 3.5: 1e-9},
-        lacks=_NO_LABELS,
-    ),
-    Case(
-        "regressor-gamma",
-        lambda: GPRegressor(likelihood="gamma", **_OPTIONS),
-        _observed(np.exp),
-        _distribution,
-        shifts=(0.0,),
-        alike={0: "refused", 3.5: 0.2},
-        doubled=_TWO_SITES,
-        lacks=_NO_LABELS,
-    ),
-    Case(
-        "robust",
-        lambda: GPRobustRegressor(**_OPTIONS),
-        _observed(lambda f: f),
-        _distribution,
-        shifts=(0.0, 1e6),
-        alike={0: 1e-12, 3.5: 1e-9},
-        doubled=_TWO_SITES,
-        lacks=_NO_LABELS,
-    ),
-    Case(
-        "poisson",
-        lambda: GPPoissonRegressor(**_OPTIONS),
-        _observed(_counts),
-        _rates,
-        alike=_COUNTS_ALIKE,
-        doubled=_TWO_SITES,
-        lacks=_NO_LABELS | _NO_UNIT,
-    ),
-    Case(
-        "ordinal",
-        lambda: GPOrdinal(**_OPTIONS),
-        _observed(lambda f: np.digitize(f, [-0.5, 0.5])),
-        _predict_proba,
-        renamed=_renamed_classes,
-        alike={0: "refused", 1: "refused"},
-        doubled=_TWO_SITES,
-        lacks=_NO_UNIT,
-    ),
-    Case(
-        "survival",
-        lambda: GPSurvival(**_OPTIONS),
-        _survival,
-        _distribution,
-        shifts=(0.0,),
-        alike={0: "refused", 3.5: 1.0},
-        doubled=_TWO_SITES,
-        lacks=_NO_LABELS,
-    ),
-    Case(
-        "preference",
-        lambda: GPPreference(**_OPTIONS),
-        _comparisons,
-        _utilities,
-        target="scores",
-        renamed=_renamed_items,
-        alike={},
-        doubled=_TWO_SITES,
-        gaps=False,
-        lacks=_NO_UNIT | {"all equal": "scores that are all equal still say which items won"},
-    ),
-    Case(
-        "effects-gaussian",
-        lambda: EffectsModel(
-            [Fixed("a"), Fixed("b"), Groups("g")], "gaussian", integrate="mode", correction=None
-        ),
-        _grouped(lambda f: f),
-        _distribution,
-        renamed=_renamed_groups,
-        shifts=(0.0, 1e6),
-        alike={0: 1e-9, 3.5: 1e-6},
-        lacks=_BY_NAME,
-        gaps=False,
-        rtol=_LEARNT,
-    ),
-    Case(
-        "effects-poisson",
-        lambda: EffectsModel(
-            [Fixed("a"), Fixed("b"), Groups("g")], "poisson", integrate="mode", correction=None
-        ),
-        _grouped(_counts),
-        _distribution,
-        renamed=_renamed_groups,
-        alike=_COUNTS_ALIKE,
-        lacks=_BY_NAME | _NO_UNIT,
-        gaps=False,
-        rtol=_LEARNT,
-    ),
-    Case(
-        "forecaster-gaussian",
-        lambda: _forecaster("gaussian"),
-        _series(lambda f: f),
-        _forecasts,
-        shifts=(0.0, 1e6),
-        missing="left out",
-        alike={0: 1e-9, 3.5: 1e-6},
-        lacks=_NO_LABELS | _NO_WEIGHTS,
-        gaps=False,
-        rtol=_LEARNT,
-    ),
-    Case(
-        "forecaster-poisson",
-        lambda: _forecaster("poisson"),
-        _series(_counts),
-        _forecasts,
-        missing="left out",
-        alike=_COUNTS_ALIKE,
-        lacks=_NO_LABELS | _NO_UNIT | _NO_WEIGHTS,
-        gaps=False,
-        rtol=_LEARNT,
-    ),
-]
+_LABELS = {
+    "predict": _predict_proba,
+    "renamed": _renamed_classes,
+    "alike": {0: "refused", 1: "refused"},
+}
+_GROUPS = {"predict": _distribution, "renamed": _renamed_groups, "gaps": False, "rtol": _LEARNT}
+_SERIES = {"predict": _forecasts, "missing": "left out", "gaps": False, "rtol": _LEARNT}
+_REALS = {"predict": _distribution, "shifts": (0.0, 1e6), "alike": {0: 1e-12, 3.5: 1e-9}}
+
+
+def _effects(family: str) -> EffectsModel:
+    terms = [Fixed("a"), Fixed("b"), Groups("g")]
+    return EffectsModel(terms, family, integrate="mode", correction=None)
 
 
 def _forecaster(family: str) -> GPForecaster:
@@ -425,6 +286,70 @@ def _forecaster(family: str) -> GPForecaster:
         drift=False, outliers=False,
     )  # fmt: skip
 
+
+_three = _observed(lambda f: np.digitize(f, [-0.5, 0.5]))
+_real = _observed(lambda f: f)
+CASES = [
+    Case(
+        "classifier", lambda: GPClassifier(**_OPTIONS), _observed(lambda f: (f > 0.0).astype(int)),
+        **_LABELS, doubled=_TWO_SITES, lacks=_NO_UNIT,
+    ),
+    Case(
+        "classifier-one-vs-rest", lambda: GPClassifier(**_OPTIONS), _three,
+        **_LABELS, doubled=_TWO_SITES, lacks=_NO_UNIT,
+    ),
+    Case(
+        "classifier-joint", lambda: GPClassifier(multi_class="joint", **_OPTIONS), _three,
+        **_LABELS,
+        lacks=_NO_UNIT | {"weights": "joint classes take weights of 0 and 1 alone, and say so"},
+    ),
+    Case(
+        "regressor-gaussian", lambda: GPRegressor(**_OPTIONS), _real, **_REALS, lacks=_NO_LABELS
+    ),
+    Case(
+        "regressor-gamma", lambda: GPRegressor(likelihood="gamma", **_OPTIONS), _observed(np.exp),
+        _distribution, shifts=(0.0,), alike={0: "refused", 3.5: 0.2}, doubled=_TWO_SITES,
+        lacks=_NO_LABELS,
+    ),
+    Case(
+        "robust", lambda: GPRobustRegressor(**_OPTIONS), _real,
+        **_REALS, doubled=_TWO_SITES, lacks=_NO_LABELS,
+    ),
+    Case(
+        "poisson", lambda: GPPoissonRegressor(**_OPTIONS), _observed(_counts),
+        _rates, alike=_COUNTS_ALIKE, doubled=_TWO_SITES, lacks=_NO_LABELS | _NO_UNIT,
+    ),
+    Case(
+        "ordinal", lambda: GPOrdinal(**_OPTIONS), _three,
+        **_LABELS, doubled=_TWO_SITES, lacks=_NO_UNIT,
+    ),
+    Case(
+        "survival", lambda: GPSurvival(**_OPTIONS), _survival,
+        _distribution, shifts=(0.0,), alike={0: "refused", 3.5: 1.0}, doubled=_TWO_SITES,
+        lacks=_NO_LABELS,
+    ),
+    Case(
+        "preference", lambda: GPPreference(**_OPTIONS), _comparisons,
+        _utilities, target="scores", renamed=_renamed_items, doubled=_TWO_SITES, gaps=False,
+        lacks=_NO_UNIT | {"all equal": "scores that are all equal still say which items won"},
+    ),
+    Case(
+        "effects-gaussian", lambda: _effects("gaussian"), _grouped(lambda f: f),
+        **_GROUPS, shifts=(0.0, 1e6), alike={0: 1e-9, 3.5: 1e-6}, lacks=_BY_NAME,
+    ),
+    Case(
+        "effects-poisson", lambda: _effects("poisson"), _grouped(_counts),
+        **_GROUPS, alike=_COUNTS_ALIKE, lacks=_BY_NAME | _NO_UNIT,
+    ),
+    Case(
+        "forecaster-gaussian", lambda: _forecaster("gaussian"), _series(lambda f: f),
+        **_SERIES, shifts=(0.0, 1e6), alike={0: 1e-9, 3.5: 1e-6}, lacks=_NO_LABELS | _NO_WEIGHTS,
+    ),
+    Case(
+        "forecaster-poisson", lambda: _forecaster("poisson"), _series(_counts),
+        **_SERIES, alike=_COUNTS_ALIKE, lacks=_NO_LABELS | _NO_UNIT | _NO_WEIGHTS,
+    ),
+]  # fmt: skip
 
 #: Public estimators without properties here, and why.
 ELSEWHERE = {

@@ -120,9 +120,8 @@ def test_landmarks_are_looked_at():
     # A double f next to 1235 misses a peak of width 1e-7 by 1e-6 of its width.
     check(qp, ep, expected, 1e-6, sigma)
     found = likelihood(_block, landmarks=marks)
-    assert project(found, mu, sigma, 0.0)[1] == pytest.approx(
-        2e-7 / math.sqrt(4.0 * math.pi), rel=1e-5
-    )
+    wanted = 2e-7 / math.sqrt(4.0 * math.pi)
+    assert project(found, mu, sigma, 0.0)[1] == pytest.approx(wanted, rel=1e-5)
     refuses("no finite mass", project, likelihood(_block), mu, sigma, 0.0, error=NumericalError)
 
 
@@ -189,15 +188,13 @@ def _cusp(f, y, theta):
     return -math.sqrt(abs(f - y)), 0.0
 
 
+FURTHER = {split.__name__: split for split in (_student, _logistic, _exponential, _cusp)}
+
+
 @every_case("row", stored("adaptive.csv"))
 def test_reference(row):
     name, a, b, mu, sigma, y, *expected = row
-    split = {
-        "student": _student,
-        "logistic": _logistic,
-        "exponential": _exponential,
-        "cusp": _cusp,
-    }[name]
-    qp, ep = (project_arrays(likelihood(split, a, b), mu, sigma, y, method=m) for m in ("qp", "ep"))
+    own = likelihood(FURTHER[f"_{name}"], a, b)
+    qp, ep = (project_arrays(own, mu, sigma, y, method=m) for m in ("qp", "ep"))
     # f - log y with y = 1e9 is known to 4e-15, a deviation is 3e-5.
     check(qp, ep, expected, 1e-9 if y == 1e9 else 1e-12, sigma)

@@ -81,8 +81,7 @@ class Truncated:
         self.share = mp.ncdf(self.mu / self.sigma)
 
     def quantile(self, z):
-        upper = mp.ncdf(-z) * self.share
-        return self.mu + self.sigma * mp.sqrt(2) * mp.erfinv(1 - 2 * upper)
+        return self.mu + self.sigma * mp.sqrt(2) * mp.erfinv(1 - 2 * (mp.ncdf(-z) * self.share))
 
     def gradient(self, m, s, p):
         """E |eps|^(p - 1) sgn(eps) (1, z), split at the roots of eps, over E |eps|^(p - 1)."""
@@ -284,8 +283,7 @@ def test_newton_and_enclosures_agree(p):
     for _ in range(20 if p == 1.0 else 5):
         k, sigma = rng.uniform(-8.0, 8.0), 10.0 ** rng.uniform(-1.0, 4.0)
         marks = look_around(landmark, 1.0, theta)
-        raised = Raised(split, 1.0, 1.0, theta)
-        found = quantile_nodes(raised, k * sigma, sigma, marks, 2.0, 2)[3]
+        found = quantile_nodes(Raised(split, 1.0, 1.0, theta), k * sigma, sigma, marks, 2.0, 2)[3]
         _, _, start, panels, places = wasserstein_kernels.standardise(found.d, found.p, found.z)
         status, a, b, value, _ = wasserstein_kernels.minimise(panels, places, start, p, rules)
         again_a, again_b, least = wasserstein_kernels.enclose(panels, places, start, p, rules)

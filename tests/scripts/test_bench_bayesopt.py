@@ -45,9 +45,8 @@ def test_times_are_kept_for_each_problem_and_size(tmp_path):
         assert done.code == 0
     lines = (tmp_path / "runs_times.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
-    assert [(row["N"], row["what"]) for row in rows] == [
-        (n, what) for n in (5, 6) for what in ("ask", "ei", "conditioning")
-    ]
+    expected = [(n, what) for n in (5, 6) for what in ("ask", "ei", "conditioning")]
+    assert [(row["N"], row["what"]) for row in rows] == expected
     for ask, _, one in (rows[:3], rows[3:]):
         assert 0.0 < one["seconds"] < ask["seconds"]
     assert "ms of CPU" in done.out

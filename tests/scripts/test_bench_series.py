@@ -1,10 +1,10 @@
 """The benchmark of series runs, in small."""
 
 import json
-import subprocess
 
 import pytest
 
+from tests.tools.commands import python
 from tests.tools.script_modules import TOP, command
 
 
@@ -13,8 +13,7 @@ def test_every_figure_is_printed_and_kept(tmp_path):
     kept = tmp_path / "kept.json"
     kept.write_text('{"an older figure": [1.0, "s"]}')
     run = command("benchmarks", "series", "--most", 300, "--repeat", 1, "--kept", kept)
-    done = subprocess.run(run, capture_output=True, text=True, cwd=TOP)
-    assert done.returncode == 0, done.stderr
+    done = python(*run[1:], cwd=TOP)
     found = [line for line in done.stdout.splitlines() if line.startswith("N=300:")]
     words = (
         *("probit, EP", "QP / EP", "poisson-exp, EP", "fit, probit", "fit, poisson", "dense"),

@@ -2,11 +2,11 @@
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.tools.commands import python
 from tests.tools.script_modules import TOP, command
 
 DATA = os.environ.get("QP_DATA", "")
@@ -21,8 +21,7 @@ def test_days_and_years_give_one_rate(tmp_path):
     pytest.importorskip("matplotlib")
     figure = tmp_path / "series.png"
     words = command("examples", "series", "--data", DATA, "--years", 40, "--figure", figure)
-    done = subprocess.run(words, capture_output=True, text=True, cwd=TOP)
-    assert done.returncode == 0, done.stderr
+    done = python(*words[1:], cwd=TOP)
     found = re.findall(r"(days|years) +N = +(\d+) .* (\w+), (\d+) disasters", done.stdout)
     assert [row[0] for row in found] == ["days", "years"]
     assert [int(row[1]) for row in found] == [14610, 40]

@@ -1,9 +1,6 @@
 """Tables as they are declared, and what workers of a cluster are sent."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,6 +8,7 @@ import pytest
 from scripts import cluster, records
 from scripts.reports import tables
 from scripts.studies import held_out
+from tests.tools.commands import python
 
 LINES = [
     '{"set": "b", "seed": 0, "loss": 1.0}',
@@ -61,8 +59,7 @@ def test_cells_are_of_a_part_of_a_group():
         **tables.across("seed", (0, 1), "{loss:.1f}"),
         "first": tables.of("seed", 1, tables.size("loss"), "none"),
     }
-    found = tables.Table(lambda: rows, columns, group=("set",), right=1)()
-    assert found == (
+    assert tables.Table(lambda: rows, columns, group=("set",), right=1)() == (
         "| set | count | mean | most | spread | 0 | 1 | first |\n"
         "|---|---:|---:|---:|---:|---:|---:|---:|\n"
         "| b | 2 | 2.00 | 3 | 2.0 ± 1.0 | 1.0 | 3.0 | 3 |\n"
@@ -133,8 +130,5 @@ def test_workers_import_what_they_are_sent(tmp_path):
         "import scripts.records as r, scripts.benchmarks.data.protocol as p; "
         "print(r.__file__, p.Task('a', 'main', 0, 1))"
     )
-    alone = {**os.environ, "PYTHONPATH": str(path)}
-    run = [sys.executable, "-c", code]
-    done = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, env=alone)
-    assert done.returncode == 0, done.stderr
+    done = python("-c", code, cwd=tmp_path, environment={"PYTHONPATH": str(path)})
     assert done.stdout.startswith(str(path))

@@ -86,9 +86,8 @@ def test_concordance_of_cox_is_that_of_r():
     needs("survival")
     rows = part(observations("weibull"))
     scores = kinds_r.Peer("coxph")(rows)
-    assert scores["concordance"] == pytest.approx(
-        kinds_r.fitted("coxph", rows)["concordance"][0], rel=1e-12
-    )
+    expected = kinds_r.fitted("coxph", rows)["concordance"][0]
+    assert scores["concordance"] == pytest.approx(expected, rel=1e-12)
     assert "density" not in scores
 
 
@@ -183,8 +182,7 @@ def of_kinds(tmp_path, monkeypatch):
 
 
 def test_the_best_of_each_side_is_by_mean_log_density(of_kinds):
-    first = kinds.best().splitlines()[2]
-    assert first == (
+    assert kinds.best().splitlines()[2] == (
         "| a (times) | 9 | -2.500 | -2.375 | -2.250 | -2.312 "
         "| survival survreg, Weibull | lifelines WeibullAFTFitter |"
     )

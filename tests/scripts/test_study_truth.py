@@ -17,8 +17,7 @@ def test_a_cluster_does_what_one_process_does(tmp_path):
     with RealCluster(tmp_path, workers=2) as cluster:
         for more in ([], ["--scheduler", cluster.address]):
             output = tmp_path / f"{len(more)}.jsonl"
-            words = [*options, *more, "--kept", output]
-            assert run_script("studies", "truth", *words).code == 0
+            assert run_script("studies", "truth", *options, *more, "--kept", output).code == 0
             records = [json.loads(line) for line in output.read_text().splitlines()]
             found.append({record["name"]: record["said"] for record in records})
     assert set(found[0]) == set(found[1]) == set(names)

@@ -50,8 +50,7 @@ def test_folds_are_disjoint_and_the_remainder_is_never_tested():
 
 def test_mining_splits_are_the_published_ones():
     train, test = protocol.split(Task("mining", "main", 5, 0), 112)
-    chosen = np.random.RandomState(5).rand(112) > 0.5
-    np.testing.assert_array_equal(train, np.flatnonzero(chosen))
+    np.testing.assert_array_equal(train, np.flatnonzero(np.random.RandomState(5).rand(112) > 0.5))
     assert len(train) + len(test) == 112
 
 
@@ -95,8 +94,7 @@ def test_stopped_and_started_again_it_repeats_none(tmp_path, monkeypatch, capsys
     arguments += ["--workers", "1", "--kept", str(tmp_path / "f"), "--out", str(tmp_path)]
     assert [command_line.main("studies", arguments) for _ in range(4)] == [130, 130, 0, 0]
     assert "the same command goes on" in capsys.readouterr().err
-    done = [task for task in calls if task]
-    assert done == [Task("wine1", "main", 0, k) for k in range(10)]
+    assert [task for task in calls if task] == [Task("wine1", "main", 0, k) for k in range(10)]
 
 
 @pytest.mark.slow
@@ -138,9 +136,8 @@ def test_a_real_cluster_that_loses_workers_and_its_scheduler(tmp_path):
     assert "Traceback" not in err
     one, two = (Records(tmp_path / name, Task).records for name in ("serial", "cluster"))
     assert len(one) == 40
-    assert {t: r["methods"]["qp"]["ntll"] for t, r in one.items()} == {
-        t: r["methods"]["qp"]["ntll"] for t, r in two.items()
-    }
+    expected = {t: r["methods"]["qp"]["ntll"] for t, r in two.items()}
+    assert {t: r["methods"]["qp"]["ntll"] for t, r in one.items()} == expected
     # No fit is kept twice.
     assert folds.read_bytes().count(b"\n") == 40
 
@@ -203,8 +200,7 @@ def test_report(tmp_path):
     records += [fake("wine1", "vb", 0, k, methods=("vb",)) for k in range(10)]
     records.append(fake("wine1", "main", 3, 0, ntll=9.0))  # of a round that is not whole
     report.write(records, tmp_path)
-    kept = json.loads((tmp_path / "table1.json").read_text())
-    main, vb = kept["rows"]
+    main, vb = json.loads((tmp_path / "table1.json").read_text())["rows"]
     assert (main["rounds"], vb["rounds"]) == (3, 1)
     assert main["methods"]["ep"]["ntll"]["mean"] == pytest.approx(110.0)
     assert main["methods"]["ep"]["ntll"]["sd"] == pytest.approx(10.0)
@@ -261,8 +257,7 @@ def test_one_round_again_gives_the_kept_numbers(data, kept):
 
 
 def test_kept_results_agree_with_the_paper(kept):
-    rows = {"rows": list(kept.values())}
-    for entry in summary.agreement(rows):
+    for entry in summary.agreement({"rows": list(kept.values())}):
         if entry["method"] in ("ep", "qp"):
             assert abs(entry["deviations"]) <= entry["allowed"], entry
     for (data, _), row in kept.items():

@@ -42,8 +42,7 @@ def refused(path, **options):
 
 @pytest.mark.parametrize("where", ["data", "rest"])
 def test_one_flipped_bit(table, where):
-    rng = np.random.default_rng(2020)
-    for byte, bit in positions(table, FLIPS, rng, where=where):
+    for byte, bit in positions(table, FLIPS, np.random.default_rng(2020), where=where):
         with flipped(table, byte, bit):
             assert refused(table, verify=True), (byte, bit)
             # Plain opening leaves out nothing but the data of a grid.

@@ -124,8 +124,7 @@ def test_number_of_axes(kind, count):
 
 def test_shapes_of_compact_tables():
     u, v = Axis("u", 0.0, 1.0, 113), Axis("v", 0.0, 1.0, 241)
-    two = replace(METADATA, kind="compact", axes=(u, v))
-    assert two.shape == (1, 117, 245)
+    assert replace(METADATA, kind="compact", axes=(u, v)).shape == (1, 117, 245)
     one = replace(METADATA, kind="compact", axes=(v,), outcomes=[1.0, 2.0, 3.0])
     assert one.shape == (3, 1, 245)
     assert one.nbytes == 3 * 245 * 8

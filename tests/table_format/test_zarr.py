@@ -21,6 +21,7 @@ from qpruntime.table_format.metadata import DATASET
 from tablegen.files.formats import convert
 from tablegen.verify import verify
 from tests.tools.cases import refuses
+from tests.tools.commands import python
 from tests.tools.forge import bytes_of
 from tests.tools.fuzz import KINDS, of_kind
 
@@ -77,8 +78,7 @@ def test_zarr_and_xarray_read_the_same(files, kind, monkeypatch):
     path = files(kind)
     group, _ = convert(path)
     table = open_table(path)
-    array = zarr.open_group(group, mode="r")[DATASET]
-    assert array[...].tobytes() == table.values.tobytes()
+    assert zarr.open_group(group, mode="r")[DATASET][...].tobytes() == table.values.tobytes()
     assert json.loads(zarr.open_group(group, mode="r").attrs["metadata"])["sha256"] == table.sha256
     for consolidated in (True, False):
         with xarray.open_zarr(group, consolidated=consolidated, chunks=None) as data:
@@ -319,14 +319,7 @@ def test_mutated_chunks_with_right_checksums(grid, count):
         "    else: assert bytes(body) == before\n"
         "print(refused, *sorted(kinds))\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(grid), str(count)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, (run.returncode, run.stderr)
-    refused, *kinds = run.stdout.strip().split(" ", 1)
+    refused, *kinds = python("-c", code, grid, count).stdout.strip().split(" ", 1)
     assert int(refused) > 0.9 * count
     assert "data hash" in kinds[0]
     assert "decompressed" in kinds[0]

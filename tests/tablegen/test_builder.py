@@ -84,8 +84,7 @@ def test_the_file_is_one_contiguous_plain_dataset(target, dtype):
         values, offset = data[...], data.id.get_offset()
     assert stored == metadata
     assert metadata.sha256 == hashlib.sha256(values.tobytes()).hexdigest()
-    start = target.read_bytes()[offset : offset + values.nbytes]
-    assert start == values.tobytes()
+    assert target.read_bytes()[offset : offset + values.nbytes] == values.tobytes()
     mu, sigma = metadata.mu.nodes(), 10 ** metadata.log10_sigma.nodes()
     for i, j in [(0, 0), (40, 20), (0, 20), (20, 10), (33, 7)]:
         star = oracle.tilted(oracle.probit, mu[i], sigma[j])[3]

@@ -47,9 +47,8 @@ class Build:
         self.arguments = ["build", "--output", str(self.path), *arguments]
         for name, value in OPTIONS.items():
             self.arguments += [f"--{name.replace('_', '-')}", str(value)]
-        script = Path(small_chunks.__file__)
         self.process = subprocess.Popen(
-            [sys.executable, str(script), str(CHUNK), *self.arguments],
+            [sys.executable, str(Path(small_chunks.__file__)), str(CHUNK), *self.arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qpruntime.errors import InputError, TableError
+from qpruntime.errors import TableError
 from tablegen import builder
 from tablegen.verify import verify
+from tests.tools.cases import refuses
 from tests.tools.forge import change
 
 
@@ -90,9 +91,7 @@ def test_small_grids_are_integrated_whole(copy):
 
 
 def test_options(sound, tmp_path):
-    with pytest.raises(InputError, match="points must be at least 1"):
-        verify(sound, points=0)
-    with pytest.raises(InputError, match="seed must not be negative"):
-        verify(sound, seed=-1)
+    refuses("points must be at least 1", verify, sound, points=0)
+    refuses("seed must not be negative", verify, sound, seed=-1)
     with pytest.raises(TableError):
         verify(tmp_path / "none.h5")

@@ -1,5 +1,6 @@
-"""The command line in a process of its own."""
+"""Python and the command line in processes of their own."""
 
+import os
 import subprocess
 import sys
 from typing import NamedTuple
@@ -25,3 +26,11 @@ def start(*arguments, **kwargs):
         text=True,
         **kwargs,
     )
+
+
+def python(*words, environment=None, **options):
+    """Run Python, which has to succeed, with more of an environment; return what it printed."""
+    command, env = [sys.executable, *map(str, words)], os.environ | (environment or {})
+    run = subprocess.run(command, capture_output=True, text=True, env=env, **options)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run

@@ -14,7 +14,7 @@ import numpy as np
 from mpmath import mp, mpf
 from scipy.special import ndtri
 
-from tests.tools.oracle import BELOW, NODES, WEIGHTS
+from tests.tools.oracle import NODES, WEIGHTS, tail_masses
 
 #: Of random cases: today's date, unless QP_SEED says another.
 SEED = int(os.environ.get("QP_SEED") or datetime.date.today().strftime("%Y%m%d"))
@@ -138,18 +138,14 @@ def tilted(log_p, mu, sigma, power=1.0, marks=()):
                 panels.append((d, 0.5 * (b - a), q))
         d, half, q = (np.array(v) for v in zip(*panels, strict=True))
         half = half[:, None]
-        mass = (half * WEIGHTS * q).sum(axis=1)
+        mass, tail, is_below = tail_masses(half, q)
         total = math.fsum(mass)
         weight = half * WEIGHTS * q / total
         shift = math.fsum((weight * d).ravel())
         variance = math.fsum((weight * (d - shift) ** 2).ravel())
-        part = half * (q @ BELOW.T)
-        lower = np.concatenate([[0.0], np.cumsum(mass)[:-1]])[:, None] + part
-        upper = np.concatenate([np.cumsum(mass[::-1])[-2::-1], [0.0]])[:, None]
-        upper = upper + mass[:, None] - part
-        tail = np.clip(np.minimum(lower, upper) / total, 1e-300, 0.5)
+        tail = np.clip(tail / total, 1e-300, 0.5)
         # E (f - mean) Phi^-1(F): nothing between the nodes but the density is interpolated.
-        score = np.where(lower < upper, ndtri(tail), -ndtri(tail))
+        score = np.where(is_below, ndtri(tail), -ndtri(tail))
         star = math.fsum((weight * (d - shift) * score).ravel())
         log_z = e_top + mp.log(mpf(total) / s) - mp.log(2 * mp.pi) / 2
         mean = top + mpf(shift)

@@ -33,6 +33,12 @@ def poisson(f, y):
     return xlogy(np.multiply(2.0, y), np.abs(f)) - np.square(f) - gammaln(np.add(y, 1.0))
 
 
+def unit_normal(count):
+    """Nodes and weights of means under N(0, 1): exact for polynomials of degree 2 count - 1."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
+    return nodes, weights / weights.sum()
+
+
 def slopes(function, at, step=1e-3):
     """Central differences of fourth order by each entry of an array, which is the first axis."""
     at, found = np.asarray(at, dtype=float), []
@@ -48,6 +54,18 @@ def tight(objective):
     for one in (objective, getattr(objective, "_alone", objective)):
         one.tolerance = lambda: objective.tol
     return objective
+
+
+def tail_masses(half, density):
+    """Masses of panels, and the smaller of those below and above each node, and which it is.
+
+    Shapes are (panels, 1) of half widths and (panels, 16) of densities at nodes.
+    """
+    mass, part = half[:, 0] * (density @ WEIGHTS), half * (density @ BELOW.T)
+    lower = np.concatenate([[0.0], np.cumsum(mass)[:-1]])[:, None] + part
+    upper = np.concatenate([np.cumsum(mass[::-1])[-2::-1], [0.0]])[:, None]
+    upper = upper + mass[:, None] - part
+    return mass, np.minimum(lower, upper), lower < upper
 
 
 def tilted(log_likelihood, mu, sigma, marks=()):
@@ -76,18 +94,15 @@ def tilted(log_likelihood, mu, sigma, marks=()):
     f, e, width = f[keep], e[keep], width[keep]
     top = e.max()
     p = np.exp(e - top)
-    mass = 0.5 * width * (p @ WEIGHTS)
+    half = 0.5 * width[:, None]
+    mass, tail, _ = tail_masses(half, p)
     total = mass.sum()
     centre = f.flat[np.argmax(e)]
-    weight = 0.5 * width[:, None] * WEIGHTS * p / total
+    weight = half * WEIGHTS * p / total
     shift = np.sum(weight * (f - centre))
     variance = np.sum(weight * (f - centre - shift) ** 2)
-    part = 0.5 * width[:, None] * (p @ BELOW.T)
-    lower = np.concatenate([[0.0], np.cumsum(mass)[:-1]])[:, None] + part
-    upper = np.concatenate([np.cumsum(mass[::-1])[-2::-1], [0.0]])[:, None]
-    upper = upper + mass[:, None] - part
-    tail = np.clip(np.minimum(lower, upper) / total, 1e-300, 0.5)
-    star = np.sum(0.5 * width[:, None] * WEIGHTS * np.exp(-0.5 * ndtri(tail) ** 2))
+    tail = np.clip(tail / total, 1e-300, 0.5)
+    star = np.sum(half * WEIGHTS * np.exp(-0.5 * ndtri(tail) ** 2))
     log_z = top + np.log(total / sigma) - 0.5 * np.log(2 * np.pi)
     return log_z, centre + shift, variance, star / np.sqrt(2 * np.pi)
 

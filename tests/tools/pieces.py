@@ -156,5 +156,4 @@ def panels(pieces, total, top):
                 if step > length:
                     step = 3 * step / 4
         edges.update(e for e in (low + (high - low) * k / 12 for k in range(13)))
-    inside = sorted(e for e in edges if min(ends) <= e <= max(ends))
-    return list(pairwise(inside))
+    return list(pairwise(sorted(e for e in edges if min(ends) <= e <= max(ends))))

@@ -17,9 +17,8 @@ COUNTS = np.round(np.exp(0.8 * np.sin(0.3 * N) + 0.3 * X))
 
 def levels(codes, count):
     """Rows that see one level each."""
-    return sparse.csr_array(
-        (np.ones(codes.size), (np.arange(codes.size), codes)), shape=(codes.size, count)
-    )
+    shape = (codes.size, count)
+    return sparse.csr_array((np.ones(codes.size), (np.arange(codes.size), codes)), shape=shape)
 
 
 def joined(*blocks):

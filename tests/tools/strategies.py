@@ -49,8 +49,7 @@ def _mapped(a):
 
 
 def _matrix(a):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy advises against them
+    with warnings.catch_warnings(action="ignore"):  # numpy advises against them
         return np.matrix(a) if a.ndim == 2 else a
 
 
@@ -191,6 +190,4 @@ def problems(draw, largest=8):
     variance = 10.0 ** draw(st.floats(-6, 12))
     distance = ((X[:, None] - X) ** 2).sum(-1)
     K = variance * np.exp(-0.5 * distance / 10.0 ** (2.0 * draw(st.floats(-3, 4))))
-    labels = rng.choice([-1.0, 1.0], n)
-    counts = rng.poisson(10.0 ** rng.uniform(-1, 4), n).astype(float)
-    return K, labels, counts
+    return K, rng.choice([-1.0, 1.0], n), rng.poisson(10.0 ** rng.uniform(-1, 4), n).astype(float)

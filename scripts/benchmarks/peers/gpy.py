@@ -29,8 +29,7 @@ def gpy_sweep(K: np.ndarray, y: np.ndarray) -> float:
             self.seconds = min(self.seconds, time.perf_counter() - start)
 
     ep = Timed(ep_mode="nested", epsilon=0.0, max_iters=3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         ep.expectation_propagation(
             np.zeros(len(y)), K, ObsAr((y[:, None] + 1) / 2), Bernoulli(), None
         )
@@ -42,8 +41,7 @@ def gpy_fit(X: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     import GPy
     from GPy.inference.latent_function_inference import EP
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         start = time.perf_counter()
         model = GPy.core.GP(
             X,

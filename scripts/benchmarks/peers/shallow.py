@@ -39,8 +39,7 @@ def robust(X: Array, y: Array, new: Array, target: Array, inducing: int) -> Foun
     from qpruntime import ConvergenceWarning, GPRobustRegressor
 
     begun = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         model = GPRobustRegressor(inducing=inducing, random_state=0).fit(X, y)
     cpu = time.process_time() - begun
     return model.predict_log_density(new, target), model.predict(new), {"cpu": cpu}

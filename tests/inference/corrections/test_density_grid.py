@@ -22,8 +22,7 @@ def integrated(points, density):
     """Masses between points (T, G - 1), by Gauss's rule between each two."""
     left, step = points[:, :-1], np.diff(points)
     at = left[..., None] + step[..., None] * 0.5 * (NODES + 1.0)
-    values = density(at.reshape(len(points), -1)).reshape(at.shape)
-    return (values @ WEIGHTS) * 0.5 * step
+    return (density(at.reshape(len(points), -1)).reshape(at.shape) @ WEIGHTS) * 0.5 * step
 
 
 @every_case(
@@ -63,16 +62,14 @@ def test_one_label_under_a_wide_prior():
         assert found.cdf(0.0)[0] == pytest.approx(0.5 - math.atan(s) / math.pi, rel=2e-4)
         # P(y* = -1, y = 1) = 1/4 - asin(rho)/2 pi, of a new point of correlation .6.
         new = post.marginals(0.6 * K, [v], correction="fact")
-        rho = 0.6 * v / (1.0 + v)
-        p = 2.0 * (0.25 - math.asin(rho) / (2.0 * math.pi))
+        p = 2.0 * (0.25 - math.asin(0.6 * v / (1.0 + v)) / (2.0 * math.pi))
         assert math.exp(new.log_probability([-1.0])[0]) == pytest.approx(p, rel=2e-4)
 
 
 def test_a_cliff_on_even_points_is_no_peak():
     """Logs that fall by 1e8 between two points: no value above both ends, and known masses."""
     x = np.linspace(-1.0, 1.0, 41)[None]
-    logs = np.where(x < -1e-9, -1e8 * x**2, 0.0)
-    found = density_grid.normalised(x, logs)
+    found = density_grid.normalised(x, np.where(x < -1e-9, -1e8 * x**2, 0.0))
     at = np.linspace(-1.0, 1.0, 4001)[None]
     out = np.empty(at.shape)
     density_grid.log_density_many(found.points, found.logs, at, out)

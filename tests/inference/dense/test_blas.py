@@ -72,13 +72,11 @@ def test_the_row_that_fails(hands):
     for row in (0, 400, 800, 1199):
         A = definite(1200)
         A[row, row] = -1.0
-        info = blas.cholesky(A)[1]
-        assert info == row + 1
+        assert blas.cholesky(A)[1] == row + 1
 
 
 def test_same_bits_with_any_number_of_hands(monkeypatch):
-    rng = np.random.default_rng(1)
-    X = rng.standard_normal((700, 3))
+    X = np.random.default_rng(1).standard_normal((700, 3))
     K = 9.0 * np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(-1))
     y = np.where(X[:, 0] * X[:, 1] > 0.0, 1.0, -1.0)
     found = []

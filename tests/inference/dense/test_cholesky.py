@@ -65,13 +65,11 @@ def test_against_dense_algebra(name, scale):
     covariance = factor.covariance()
     limit = 1e-12 * scale
     np.testing.assert_allclose(covariance, expected["covariance"], rtol=1e-9, atol=limit)
-    np.testing.assert_allclose(
-        factor.marginals()[0], np.diag(expected["covariance"]), rtol=1e-10, atol=limit
-    )
+    wanted = np.diag(expected["covariance"])
+    np.testing.assert_allclose(factor.marginals()[0], wanted, rtol=1e-10, atol=limit)
     fresh = CholeskyFactor(K, Sites(tau, nu), prior)  # `variance` has two ways, by what is at hand
-    np.testing.assert_allclose(
-        fresh.marginals()[0], np.diag(expected["covariance"]), rtol=1e-10, atol=limit
-    )
+    found = fresh.marginals()[0]
+    np.testing.assert_allclose(found, np.diag(expected["covariance"]), rtol=1e-10, atol=limit)
     np.testing.assert_allclose(factor.log_det, expected["log_det"], rtol=1e-11, atol=1e-12)
     # The mean is prior + K weights, which cancel where strong sites hold it: 1e-16 times 1e9.
     size = np.abs(prior).max()

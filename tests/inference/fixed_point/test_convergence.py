@@ -33,8 +33,7 @@ def test_changes_of_scaled_rows_are_those_of_what_is_observed():
     latent = cavities(scaled, mean / s, w / s**2, r / s**2, 1.0, 1.0)
     counts = np.zeros(4)
     expected = changes(plain, Proposal(t + d_t, n + d_n, counts), observed, 1.0)
-    new = Proposal(s**2 * (t + d_t), s * (n + d_n), counts)
-    found = changes(scaled, new, latent, 1.0)
+    found = changes(scaled, Proposal(s**2 * (t + d_t), s * (n + d_n), counts), latent, 1.0)
     # Differences of numbers of order one: a few roundings of those.
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-13)
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-13)

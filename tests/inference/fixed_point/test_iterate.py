@@ -20,8 +20,7 @@ def square_link(seed):
 
 
 def quiet(*args, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         return infer(*args, **options)
 
 
@@ -64,9 +63,8 @@ def test_fixed_points_that_exist_are_found(seed, value, order):
 
 def test_the_highest_of_several_is_reported():
     K, y = square_link(27)
-    with pytest.warns(
-        ConvergenceWarning, match=r"2 fixed points found, .* -48\.38\d*, -48\.9"
-    ) as w:
+    words = r"2 fixed points found, .* -48\.38\d*, -48\.9"
+    with pytest.warns(ConvergenceWarning, match=words) as w:
         post = infer(K, y, "poisson", "ep", "exact", 1.5)
     assert len(w) == 1
     assert w[0].filename == __file__

@@ -25,8 +25,7 @@ def qp(mu, sigma, y):
 
 
 def sites_after(sweeps, K, y, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         post = infer(K, y, max_sweeps=sweeps, tol=1e-300, table="exact", **options)
     assert post.n_sweeps == sweeps
     return post.sites

@@ -66,16 +66,14 @@ def test_by_all_rows_it_is_the_dense_posterior(kernel, y, likelihood, options, p
     # Noise is of each row its own: a point where a row is has another.
     expected = dense.predict(kernel(POINTS, X), kernel.diag(POINTS), mean=np.full(len(POINTS), at))
     local = local_of(sparse, X, 48)
-    np.testing.assert_allclose(
-        local.predict(POINTS, mean=np.full(len(POINTS), at)), expected, **CLOSE
-    )
+    got = local.predict(POINTS, mean=np.full(len(POINTS), at))
+    np.testing.assert_allclose(got, expected, **CLOSE)
     np.testing.assert_allclose(local.loo(), dense.loo(), **CLOSE)
 
 
 def test_what_z_leaves_nothing_of_is_not_corrected():
     once = X[:40]
-    options = {"method": "ep", "tol": 1e-13, "jitter": 0.0}
-    sparse = infer_sparse(once, LABELS[:40], SMOOTH, once, **options)
+    sparse = infer_sparse(once, LABELS[:40], SMOOTH, once, method="ep", tol=1e-13, jitter=0.0)
     local = local_of(sparse, once, 7)
     np.testing.assert_allclose(local.predict(POINTS), sparse.predict(POINTS), **CLOSE)
     np.testing.assert_allclose(local.loo(), sparse.loo(), **CLOSE)
@@ -99,8 +97,7 @@ def test_a_row_left_out_is_the_prediction_without_its_site():
     sparse = infer_sparse(X, LABELS, NOISY, Z, method="qp", weights=WEIGHTS, mean=PRIOR)
     local = local_of(sparse, X, 9)
     for n in (2, 3, 41, 44, 47):
-        weights = WEIGHTS[np.arange(48) != n]
-        expected = left_out(sparse, n, LABELS, mean=PRIOR, weights=weights)
+        expected = left_out(sparse, n, LABELS, mean=PRIOR, weights=WEIGHTS[np.arange(48) != n])
         np.testing.assert_allclose(local.loo([n]), expected, **CLOSE)
     np.testing.assert_array_equal(local.loo([5, 1, 5]), local.loo()[[5, 1, 5]])
     np.testing.assert_allclose(sparse.loo([5, 1, 5]), sparse.loo()[[5, 1, 5]], **CLOSE)
@@ -123,8 +120,7 @@ def test_kernels_of_other_variances_share_the_search(width, monkeypatch):
 
     def loo(variance, length, at, search=None):
         kernel = ConstantKernel(variance) * RBF(length)
-        sparse = infer_sparse(at, y, kernel, inputs[:6], method="ep")
-        local = local_of(sparse, at, 5, search)
+        local = local_of(infer_sparse(at, y, kernel, inputs[:6], method="ep"), at, 5, search)
         return local.loo(rows), local._solution.search
 
     first, search = loo(2.0, 1.0, inputs)
@@ -142,8 +138,7 @@ def test_kernels_of_other_variances_share_the_search(width, monkeypatch):
 
 def test_weights_and_order_of_rows():
     """A row of weight 2 is two rows; the order of rows means nothing."""
-    twice = np.arange(48) % 4 == 0
-    weights = np.where(twice, 2.0, 1.0)
+    weights = np.where(np.arange(48) % 4 == 0, 2.0, 1.0)
     both = {"method": "ep", "tol": 1e-13, "nearest": 9}
     one = infer_sparse(X, LABELS, SMOOTH, Z, weights=weights, power=1.0, **both)
     order = np.random.default_rng(1).permutation(48)
@@ -190,14 +185,12 @@ def test_negative_precisions():
 def test_later_rows_join():
     """Rows in two parts are neighbours as if held at once."""
     sparse = infer_sparse(X[:30], LABELS[:30], SMOOTH, Z, method="ep", tol=1e-13)
-    local = local_of(sparse, X[:30], 9)
-    later = pickle.loads(pickle.dumps(local)).extend(X[30:], LABELS[30:])
+    later = pickle.loads(pickle.dumps(local_of(sparse, X[:30], 9))).extend(X[30:], LABELS[30:])
     both = later._solution.sites_held
     whole = infer_sparse(X, LABELS, SMOOTH, Z, method="ep")
     whole = with_sites(whole, (both.tau, both.nu))
-    np.testing.assert_allclose(
-        later.predict(POINTS), local_of(whole, X, 9).predict(POINTS), **CLOSE
-    )
+    wanted = local_of(whole, X, 9).predict(POINTS)
+    np.testing.assert_allclose(later.predict(POINTS), wanted, **CLOSE)
     assert (later.n, later.summary()["rows_held"]) == (48, 48)
 
 

@@ -10,6 +10,7 @@ from sklearn.gaussian_process import kernels as sk
 from qpruntime import InputError, infer, infer_series
 from qpruntime.kernels.state_space import NotMarkov, state_space
 from tests.tools.cases import refuses
+from tests.tools.oracle import slopes
 from tests.tools.series_cases import KERNELS, series, worst
 
 TIGHT = {"tol": 1e-11, "max_sweeps": 500}
@@ -78,12 +79,11 @@ def reference_series():
 def test_reference_values():
     t, signs, counts, reals = reference_series()
     first = 2.0 * sk.Matern(0.9, nu=1.5)
-    periodic = 2.0 * sk.Matern(6.0, nu=1.5) * sk.ExpSineSquared(0.9, 1.9)
     cases = {
         "probit": (first, signs, 0.0),
         "poisson-exp": (KERNELS["sum"], counts, 0.5),
         "student-t(nu=3, scale=0.2)": (first, reals, 0.0),
-        "periodic": (periodic, signs, 0.0),
+        "periodic": (2.0 * sk.Matern(6.0, nu=1.5) * sk.ExpSineSquared(0.9, 1.9), signs, 0.0),
     }
     for name, (kernel, y, mean) in cases.items():
         likelihood = "probit" if name == "periodic" else name
@@ -94,9 +94,8 @@ def test_reference_values():
         limit = 1e-8 if name == "periodic" else 2e-10
         found = [post.log_evidence, post.loo().sum(), *at]
         np.testing.assert_allclose(found, values, rtol=limit, atol=1e-10, err_msg=name)
-        np.testing.assert_allclose(
-            post.evidence_gradient(), slopes, rtol=2e-7, atol=1e-7, err_msg=name
-        )
+        got = post.evidence_gradient()
+        np.testing.assert_allclose(got, slopes, rtol=2e-7, atol=1e-7, err_msg=name)
 
 
 def test_order_unit_and_kind_of_times_do_not_matter():
@@ -137,8 +136,7 @@ def test_missing_rows_and_pickles():
     assert post.log_evidence == without.log_evidence
     np.testing.assert_array_equal(post.predict([1.0])[0], without.predict([1.0])[0])
     assert len(pickle.dumps(post)) < 600 * t.size + 10_000
-    again = infer_series(t[seen], y[seen], kernel, "poisson-exp", sites=post.sites)
-    assert again.n_sweeps <= 2
+    assert infer_series(t[seen], y[seen], kernel, "poisson-exp", sites=post.sites).n_sweeps <= 2
 
 
 def test_one_observation_is_closed():
@@ -213,8 +211,7 @@ def test_draws_have_the_moments_of_the_dense_posterior():
         smooth = KERNELS[name](new[:, None]) + 0.05 * np.eye(new.size)
         variance = smooth - cross @ weights + weights.T @ S @ weights
         scale = np.sqrt(np.diag(variance))
-        off = np.abs(found.mean(axis=0) - mean) / scale
-        assert off.max() < 5.0 / np.sqrt(20_000), name
+        assert (np.abs(found.mean(axis=0) - mean) / scale).max() < 5.0 / np.sqrt(20_000), name
         ratio = (np.cov(found.T) - variance) / np.outer(scale, scale)
         assert np.abs(ratio).max() < 5.0 * np.sqrt(2.0 / 20_000), name
 
@@ -241,19 +238,15 @@ def test_squared_exponentials_on_request():
     assert post.log_evidence == pytest.approx(meant.log_evidence, abs=1e-3)
     # Short steps, whose noise is x^15 of the first state, and its gradient.
     near = np.sort(np.concatenate([t, t + 1e-9, t + 1e-4]))
-    close = infer_series(near, np.repeat(y, 3), kernel, approximate=1e-3)
-    assert close.converged
+    assert infer_series(near, np.repeat(y, 3), kernel, approximate=1e-3).converged
 
-    def evidence(theta):
-        at = kernel.clone_with_theta(theta)
-        return infer_series(t, y, at, "probit", "ep", approximate=1e-3, **TIGHT)
+    def at(theta):
+        own = kernel.clone_with_theta(theta)
+        return infer_series(t, y, own, "probit", "ep", approximate=1e-3, **TIGHT)
 
-    theta, h = kernel.theta, 1e-4
-    slope = [
-        (evidence(theta + h * e).log_evidence - evidence(theta - h * e).log_evidence) / (2.0 * h)
-        for e in np.eye(2)
-    ]
-    np.testing.assert_allclose(evidence(theta).evidence_gradient(), slope, rtol=1e-6, atol=1e-6)
+    by_difference = slopes(lambda theta: at(theta).log_evidence, kernel.theta)
+    gradient = at(kernel.theta).evidence_gradient()
+    np.testing.assert_allclose(gradient, by_difference, rtol=1e-6, atol=1e-6)
     refuses(r"1\.3e-05 at least", infer_series, t, y, kernel, error=NotMarkov, approximate=1e-9)
 
 

@@ -17,8 +17,7 @@ from qpruntime.projection.projector import Projector
 def correlation(nu, length, step):
     """Matern covariance in the precision of mpmath."""
     x = mp.sqrt(2 * mp.mpf(nu)) * abs(step) / length
-    factor = {0.5: 1, 1.5: 1 + x, 2.5: 1 + x + x * x / 3}[nu]
-    return factor * mp.exp(-x)
+    return {0.5: 1, 1.5: 1 + x, 2.5: 1 + x + x * x / 3}[nu] * mp.exp(-x)
 
 
 def cavities(t, covariance, tau, nu):

@@ -47,8 +47,7 @@ def drawn(seed, n, C, v, shared=True):
     lengths = np.ones(C) if shared else 1.0 + 0.3 * np.arange(C)
     K = np.array([squared(x, x, v, a) + 1e-6 * v * np.eye(n) for a in lengths])
     f = np.array([np.linalg.cholesky(one) @ rng.normal(size=n) for one in K])
-    labels = np.argmax(f + rng.normal(size=(C, n)), axis=0)
-    return (K[0] if shared else K), labels
+    return (K[0] if shared else K), np.argmax(f + rng.normal(size=(C, n)), axis=0)
 
 
 def dense(K, labels, C, **options):
@@ -142,8 +141,7 @@ def test_slope_is_that_of_the_dense_covariance(shared):
     known, _ = dense(K, labels, 4, method="ep")
     options = {"n_classes": 4, "tol": 1e-11}
     post = infer_classes(K, labels, "ep", max_sweeps=400, **options)
-    rng = np.random.default_rng(0)
-    change = rng.normal(size=K.shape)
+    change = np.random.default_rng(0).normal(size=K.shape)
     change += np.swapaxes(change, -1, -2)
     layout = Layout(labels, 4)
     blocks = change[None] if shared else change
@@ -170,12 +168,10 @@ def test_two_classes_are_the_binary_problem():
         np.testing.assert_allclose(variance, known.variance, rtol=1e-9)
         np.testing.assert_allclose(post.loo(), known.loo(), rtol=0, atol=1e-12)
         found = np.exp(post.predict_log_proba(K_star, diagonal))[:, 1]
-        half_star = 0.5 * K_star.sum(axis=0)
-        m, s2 = known.predict(half_star, 0.5 * diagonal.sum(axis=0))
+        m, s2 = known.predict(0.5 * K_star.sum(axis=0), 0.5 * diagonal.sum(axis=0))
         z = m / np.sqrt(1.0 + s2)
         np.testing.assert_allclose(found, multivariate_normal.cdf(z[:, None]), rtol=0, atol=1e-9)
-        again = infer_classes(K, case["labels"], method, tol=1e-9, sites=post.sites)
-        assert again.n_sweeps == 1
+        assert infer_classes(K, case["labels"], method, tol=1e-9, sites=post.sites).n_sweeps == 1
         gap = np.nanmax(np.abs(post.sites.tau - np.array(case[method]["tau"], dtype=float)))
         assert (gap < 1e-9) if method == "ep" else (1e-3 < gap < 1e-2)
     first = infer_classes(K, case["labels"], "ep", tol=1e-12, max_sweeps=300)
@@ -268,14 +264,12 @@ def test_marginals_of_each_class():
     layout = Layout(labels, 3)
     for c, one in enumerate(found):
         own, other = labels[layout.rows] == c, layout.others == c
-        crossed = K[:, layout.rows] * (own * 1.0 - other * 1.0)
-        wanted = known.marginals(crossed, K.diagonal())
+        wanted = known.marginals(K[:, layout.rows] * (own * 1.0 - other * 1.0), K.diagonal())
         np.testing.assert_allclose(one.mean, wanted.mean, rtol=0, atol=1e-6)
         np.testing.assert_allclose(one.variance, wanted.variance, rtol=1e-6)
     new = post.marginals(K[:2], K.diagonal()[:2], correction="fact")
-    np.testing.assert_allclose(
-        new[1].mean, post.marginals(correction="fact")[1].mean[:2], atol=1e-9
-    )
+    expected = post.marginals(correction="fact")[1].mean[:2]
+    np.testing.assert_allclose(new[1].mean, expected, atol=1e-9)
 
 
 def test_pickles_and_files(tmp_path):
@@ -347,8 +341,7 @@ def plane(name):
     X, at = np.array(case["X"]), np.array(case["X_star"])
 
     def kernel(a, b):
-        square = ((a[:, None] - b) ** 2).sum(axis=-1)
-        return case["v"] * np.exp(-0.5 * square / case["l"] ** 2)
+        return case["v"] * np.exp(-0.5 * ((a[:, None] - b) ** 2).sum(axis=-1) / case["l"] ** 2)
 
     K = kernel(X, X) + case["jitter"] * np.eye(len(X))
     return K, case["labels"], kernel(at, X), np.full(len(at), case["v"]), case["classes"]
@@ -364,11 +357,8 @@ def test_long_chains(name, method):
     post = infer_classes(K, labels, method, n_classes=C)
     mean, variance = (np.reshape(known[part], (C, -1)).T for part in ("mean", "var"))
     ours = np.diagonal(post.covariance, axis1=1, axis2=2)
-    error = (post.mean - mean) / np.sqrt(variance)
-    assert np.sqrt((error**2).mean()) < 0.05
+    assert np.sqrt((((post.mean - mean) / np.sqrt(variance)) ** 2).mean()) < 0.05
     assert -0.12 < np.log(ours / variance).mean() < 0.005
-    found = np.exp(post.predict_log_proba(K_star, diagonal))
-    assert np.abs(found - known["probs"]).max() < 0.03
+    assert np.abs(np.exp(post.predict_log_proba(K_star, diagonal)) - known["probs"]).max() < 0.03
     assert -0.65 < post.log_evidence - known["log_z"] < -0.1
-    gap = post.corrected_evidence().value - known["log_z"]
-    assert abs(gap) < 0.06 + 2.0 * known["log_z_se"]
+    assert abs(post.corrected_evidence().value - known["log_z"]) < 0.06 + 2.0 * known["log_z_se"]

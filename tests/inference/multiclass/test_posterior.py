@@ -94,9 +94,8 @@ def test_of_a_fit():
     assert model.exponent_ == exponent_of(model.posterior_, y)
     new = rng.normal(size=(5, 2))
     plain = model.posterior_.predict_log_proba(model.kernel_(new, X), model.kernel_.diag(new))
-    np.testing.assert_allclose(
-        model.predict_log_proba(new), tempered(plain, model.exponent_), atol=1e-12
-    )
+    expected = tempered(plain, model.exponent_)
+    np.testing.assert_allclose(model.predict_log_proba(new), expected, atol=1e-12)
     model.exponent_ = 1.0
     np.testing.assert_allclose(model.predict_log_proba(new), plain, atol=1e-12)
     assert GPClassifier().fit(X, y > 0).exponent_ == 1.0

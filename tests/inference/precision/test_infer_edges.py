@@ -88,9 +88,8 @@ def test_rows_that_see_nothing():
     assert found.log_evidence == pytest.approx(rest.log_evidence + own, abs=1e-12)
     assert (found.mean[4], found.variance[4]) == (0.5, 0.0)
     assert found.loo()[4] == pytest.approx(own, abs=1e-14)
-    weighed = infer_precision(
-        A, np.eye(3), y, "logistic", offset=offset, weights=[1.0, 1.0, 1.0, 1.0, 0.0]
-    )
+    weights = [1.0, 1.0, 1.0, 1.0, 0.0]
+    weighed = infer_precision(A, np.eye(3), y, "logistic", offset=offset, weights=weights)
     assert weighed.log_evidence == pytest.approx(rest.log_evidence, abs=1e-12)
     with pytest.raises(InputError, match="no row sees a latent value"):
         infer_precision(np.zeros((2, 3)), np.eye(3), [1.0, 1.0], "probit")

@@ -29,6 +29,7 @@ from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.scaling import Units
 from qpruntime.learning.sparse.checkpoint import FitFile, FitState
 from qpruntime.learning.sparse.objective import Place
+from tests.tools.cases import refuses
 from tests.tools.fuzz import bytewise
 
 N, M, CORRUPTIONS = 12, 3, 300
@@ -239,16 +240,13 @@ def test_missing_and_short_chunks_of_rows(tmp_path):
             else:
                 lost.write_bytes(content[:cut])
             absent = not cut and (cut is None or "shards" in options)
-            words = f"{where} is {'missing' if absent else 'damaged'}"
-            with pytest.raises(InputError, match=words):
-                read(array, slice(0, 90))
+            refuses(f"{where} is {'missing' if absent else 'damaged'}", read, array, slice(0, 90))
         for reader, inputs, how in (
             (sample, array, np.arange(0, 90, 7)),
             (read, units, slice(0, 90)),
             (as_array, array, "mean"),
         ):
-            with pytest.raises(InputError, match=f"{where} is missing"):
-                reader(inputs, how)
+            refuses(f"{where} is missing", reader, inputs, how)
         array.attrs["missing_chunks"] = "fill_value"
         if "fill_value" not in options:
             filled = read(array, slice(0, 90))

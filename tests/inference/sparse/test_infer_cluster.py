@@ -76,8 +76,7 @@ def test_what_fails_comes_back(data, plain, cluster, tmp_path, monkeypatch, acti
 def test_the_cluster_goes_away_for_good(data, plain, cluster, tmp_path, monkeypatch):
     with pytest.raises(ExecutorError, match="resume=True"):
         run(data, cluster, tmp_path, monkeypatch, cluster.end)
-    path = tmp_path / "sites.npz"
-    again = infer_sparse(*data[:2], RBF(), data[2], checkpoint=path, resume=True)
+    again = infer_sparse(*data[:2], RBF(), data[2], checkpoint=tmp_path / "sites.npz", resume=True)
     assert again.n_sweeps < plain.n_sweeps
     # Both within tol of the fixed point.
     np.testing.assert_allclose(again.log_evidence, plain.log_evidence, rtol=1e-8)

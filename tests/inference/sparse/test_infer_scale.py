@@ -1,11 +1,11 @@
 """Rows that observe a multiple of f: equal scales, whoever holds them, and bad ones."""
 
 import numpy as np
-import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime import InputError, infer_sparse
+from qpruntime import infer_sparse
 from tests.inference.sparse.test_infer import KERNEL, SCALED, S, X, Z
+from tests.tools.cases import refuses
 
 POISSON = {"likelihood": "poisson", "mean": 1.2}
 
@@ -58,6 +58,5 @@ def test_bad_scales():
             lambda s: infer_sparse(X, SCALED, KERNEL, Z, scale=s, **POISSON),
             lambda s: post.extend(X, SCALED, scale=s),
         ):
-            with pytest.raises(InputError, match=words):
-                call(bad)
+            refuses(words, call, bad)
     np.testing.assert_array_equal(post.predict(X), before)

@@ -55,8 +55,7 @@ def test_batches_are_the_whole():
     assert settle(whole, LIMITS).settled
     of_whole = whole.state
     left = {"B": 0.75 * of_whole.B, "h": 0.75 * of_whole.h}
-    rest = posterior_of(of_whole.inducing, of_whole.rule, left)
-    batch = engine(base=Base(rest, 0.0, 120))
+    batch = engine(base=Base(posterior_of(of_whole.inducing, of_whole.rule, left), 0.0, 120))
     assert settle(batch, LIMITS).settled
     np.testing.assert_allclose(batch.state.root, of_whole.root, rtol=0.0, atol=1e-10)
     np.testing.assert_allclose(batch.state.mean, of_whole.mean, rtol=0.0, atol=1e-10)

@@ -96,9 +96,8 @@ def test_the_time_of_a_fit_is_its_share_of_the_budget(speed, monkeypatch):
     monkeypatch.setattr(progress, "announce", lambda *words: told.append(words))
     for n in (20_000, 8000, 4000, 1600):
         expect_selection(n, Budget(30.0, n).limit)
-    assert [what for what, *_ in told] == [
-        f"a fit of N = {n} points" for n in (20_000, 8000, 4000, 1600)
-    ]
+    expected = [f"a fit of N = {n} points" for n in (20_000, 8000, 4000, 1600)]
+    assert [what for what, *_ in told] == expected
     seconds = [seconds for _, seconds, _ in told]
     np.testing.assert_allclose(seconds, [1800.0, 1800.0, 900.0, 360.0], rtol=1e-9)
 
@@ -108,6 +107,5 @@ def test_the_fit_announces_itself(speed, few_dense, caplog):
     with caplog.at_level(logging.WARNING, "qpruntime"):
         GPClassifier(inducing="judged", random_state=3).fit(MOONS, SIDES)
     told = [r.getMessage() for r in caplog.records if "a fit of N = 90 points" in r.getMessage()]
-    assert [text.split(";")[0] for text in told] == [
-        "qpruntime: a fit of N = 90 points will take about 20 s"
-    ]
+    wanted = ["qpruntime: a fit of N = 90 points will take about 20 s"]
+    assert [text.split(";")[0] for text in told] == wanted

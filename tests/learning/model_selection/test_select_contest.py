@@ -157,8 +157,7 @@ def lowered(choose, *factors):
 
 
 def loss(model):
-    p = np.where(STEPS[300:], *model.predict_proba(ROUGH[300:]).T[::-1])
-    return -np.log(p).mean()
+    return -np.log(np.where(STEPS[300:], *model.predict_proba(ROUGH[300:]).T[::-1])).mean()
 
 
 @pytest.mark.slow

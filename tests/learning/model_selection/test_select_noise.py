@@ -23,8 +23,7 @@ def function(X):
 
 def many(fit, *data):
     """Fit where more than 400 rows are many."""
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(action="error"):
         for room in (policy, budget):
             patch.setattr(room, "DENSE_ROW_LIMIT", 400)
         return fit(*data)
@@ -46,9 +45,8 @@ def test_rates_are_found_as_well_as_by_a_dense_fit_of_fewer_rows():
     model = many(GPPoissonRegressor(random_state=0).fit, X[fitted], y[fitted])
     assert model.link_ == "square"
     assert model.engine_.startswith("inducing")
-    some = GPPoissonRegressor(inducing=None, method="ep", optimize=Search(ftol=1e-4)).fit(
-        X[:300], y[:300]
-    )
+    some = GPPoissonRegressor(inducing=None, method="ep", optimize=Search(ftol=1e-4))
+    some.fit(X[:300], y[:300])
     roots = [np.sqrt(one.predict(X[new])) for one in (model, some)]
     errors = [float(np.mean((root - np.sqrt(rate[new])) ** 2)) for root in roots]
     assert errors[0] < errors[1]

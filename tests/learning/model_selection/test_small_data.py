@@ -51,9 +51,8 @@ def test_features_stay_where_ranks_are_no_better():
     """A line in the values themselves, which is bent in their ranks."""
     line = np.column_stack([np.exp(PLAIN[:, 0]), PLAIN[:, 1:]])
     line = line[:150]
-    model = GPRobustRegressor(random_state=0).fit(
-        line, line.sum(axis=1) + 0.3 * RNG.standard_normal(150)
-    )
+    model = GPRobustRegressor(random_state=0)
+    model.fit(line, line.sum(axis=1) + 0.3 * RNG.standard_normal(150))
     assert [stage.candidate for stage in model.stages_] == ["features", "ranks of features"]
     assert model.stages_[1].density < model.stages_[0].density
     assert model.warp_ is None
@@ -96,9 +95,8 @@ def test_weights_and_all_kinds_of_observations(kind):
     assert np.isfinite(model.predict(SKEWED[180:]).astype(float)).all()
     # Units of features do not matter to ranks.
     other = type(model)(**model.get_params()).fit(1e6 * X, y, sample_weight=mass)
-    np.testing.assert_allclose(
-        model.predict(X).astype(float), other.predict(1e6 * X).astype(float), rtol=1e-6
-    )
+    expected = other.predict(1e6 * X).astype(float)
+    np.testing.assert_allclose(model.predict(X).astype(float), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-100, 1e100])

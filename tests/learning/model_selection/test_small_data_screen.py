@@ -54,16 +54,14 @@ def test_noise_is_not_chosen():
     """Draws of labels without meaning: a search without its price would find some in each."""
     for seed in range(4):
         y = np.random.default_rng(seed).integers(0, 2, 90)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             model = GPClassifier(random_state=0).fit(X, y)
         assert len(kept(model)) == 400
         assert model.stages_ == ()
 
 
 def test_the_price_is_the_log_of_the_number_of_choices(monkeypatch):
-    model = GPClassifier(random_state=0).fit(X, latent(X) > 0.0)
-    first, *some = model.stages_
+    first, *some = GPClassifier(random_state=0).fit(X, latent(X) > 0.0).stages_
     assert first.candidate.startswith("400 features, log evidence ")
     assert [int(stage.candidate.split()[0]) for stage in some] == [1, 2, 3, 5, 8, 13, 20]
     single = GPClassifier(inducing=None).fit(X[:, [7]], latent(X) > 0.0)
@@ -80,8 +78,7 @@ def test_choices_are_counted():
 
 def test_few_features_are_not_looked_at(monkeypatch):
     monkeypatch.setattr(small_data, "Trial", None)
-    model = GPClassifier(random_state=0).fit(X[:, :45], X[:, 7] > 0.0)
-    assert model.stages_ == ()
+    assert GPClassifier(random_state=0).fit(X[:, :45], X[:, 7] > 0.0).stages_ == ()
 
 
 def test_weights_are_rows():

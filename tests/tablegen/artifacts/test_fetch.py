@@ -61,9 +61,8 @@ def test_what_is_published(shelf, installed):
     tablegen.publish(shelf, ["poisson"])
     assert len(registry.read((shelf / "registry.json").read_bytes(), "it")) == 3
     assert (shelf / "probit-compact.h5").stat().st_mtime_ns == before
-    assert [entry.name for entry in tablegen.publish(shelf.parent / "all")[1]] == [
-        f"{name}-compact" for name in ("heaviside", "poisson", "probit")
-    ]
+    expected = [f"{name}-compact" for name in ("heaviside", "poisson", "probit")]
+    assert [entry.name for entry in tablegen.publish(shelf.parent / "all")[1]] == expected
 
 
 def test_fetched_from_a_directory(shelf, installed, capsys):
@@ -105,8 +104,7 @@ def test_ways_to_ask(how, shelf, tmp_path, monkeypatch):
 
 
 def on_a_server(shelf, **more):
-    files = {f"/t/{path.name}": path.read_bytes() for path in shelf.iterdir()}
-    return serving(files | more)
+    return serving({f"/t/{path.name}": path.read_bytes() for path in shelf.iterdir()} | more)
 
 
 @every_case(
@@ -119,9 +117,8 @@ def on_a_server(shelf, **more):
 def test_cut_connections_are_resumed(manners, shelf, tmp_path):
     with on_a_server(shelf) as server:
         server.manners = list(manners)
-        path, _ = tablegen.fetch(
-            "probit-compact", source=f"{server.url}/t", output=tmp_path / f"{len(manners)}.h5"
-        )
+        output = tmp_path / f"{len(manners)}.h5"
+        path, _ = tablegen.fetch("probit-compact", source=f"{server.url}/t", output=output)
         assert path.read_bytes() == BYTES
         spans = [span for _, span in server.asked if span]
         assert len(spans) >= manners.count("cut") - manners.count("no ranges") - 1
@@ -136,8 +133,7 @@ def test_a_later_call_goes_on(shelf, installed):
         assert [name.endswith(".part") for name in left(installed)] == [True]
         server.asked.clear()
         path, _ = tablegen.fetch("probit-compact", source=f"{server.url}/t")
-        spans = [span for _, span in server.asked if span]
-        assert spans == [f"bytes={len(BYTES) // 2}-"]
+        assert [span for _, span in server.asked if span] == [f"bytes={len(BYTES) // 2}-"]
     assert path.read_bytes() == BYTES
     assert left(installed) == ["probit-compact.h5"]
 
@@ -166,10 +162,8 @@ def test_a_size_beyond_what_is_expected_is_refused_before_a_byte_is_kept(
     with on_a_server(shelf) as server:
         url = f"{server.url}/t/probit-compact.h5"
         server.manners = ["enormous"]
-        with pytest.raises(
-            TableError, match=f"has {10**15} bytes, more than the {1 << 34} allowed"
-        ):
-            tablegen.fetch(url)
+        message = f"has {10**15} bytes, more than the {1 << 34} allowed"
+        refuses(message, tablegen.fetch, url, error=TableError)
         server.manners = ["plain", "enormous"]
         words = f"says it has {10**15} bytes, {len(BYTES)} were announced"
         refuses(words, tablegen.fetch, "probit-compact", error=TableError, source=f"{server.url}/t")
@@ -203,8 +197,7 @@ def test_a_pipe_at_the_place_is_not_opened(shelf, tmp_path):
 @every_case("what", ["link", "link to all of it", "link to nothing", "pipe"])
 def test_a_link_or_pipe_where_the_bytes_are_kept_is_refused(what, shelf, installed, tmp_path):
     installed.mkdir(exist_ok=True)
-    url = f"file://{shelf}/probit-compact.h5"
-    partial, other = partial_of(url, installed), tmp_path / what
+    partial, other = partial_of(f"file://{shelf}/probit-compact.h5", installed), tmp_path / what
     if what == "pipe":
         os.mkfifo(partial)
     else:
@@ -273,8 +266,7 @@ def test_what_is_not_the_table_is_not_kept(what, tmp_path, monkeypatch):
     data, manners, digest, words = REFUSED[what]
     with serving({"/x.h5": data} if data is not None else {}) as server:
         server.manners, server.endless = list(manners), what == "endless"
-        largest = (2 if what == "says more" else 1) * len(BYTES) + 10
-        limits = replace(IMPATIENT, largest=largest)
+        limits = replace(IMPATIENT, largest=(2 if what == "says more" else 1) * len(BYTES) + 10)
         with pytest.raises(TableError, match=words):
             tablegen.fetch(f"{server.url}/x.h5", sha256=digest, limits=limits)
     # Nothing has the table's name; of a cut connection the bytes are kept, under another.
@@ -361,8 +353,7 @@ def test_what_cannot_be_published(tmp_path, capsys):
 
 
 def test_by_a_file_system_of_fsspec(shelf):
-    fsspec = pytest.importorskip("fsspec")
-    memory = fsspec.filesystem("memory")
+    memory = pytest.importorskip("fsspec").filesystem("memory")
     for path in shelf.iterdir():
         memory.pipe(f"/shelf/{path.name}", path.read_bytes())
     path, _ = tablegen.fetch("heaviside-compact", source="memory://shelf")

@@ -17,6 +17,7 @@ from qpruntime.table_format.metadata import Axis
 from tablegen import builder, splines
 from tablegen.files import hdf5 as export
 from tablegen.verify import verify
+from tests.tools.cases import refuses
 from tests.tools.forge import change
 
 NAMES = [n for n in likelihoods.names() if likelihoods.get(n).reduction is not None]
@@ -76,8 +77,7 @@ def test_splines_along_two_axes():
 
 
 def test_a_spline_needs_room():
-    with pytest.raises(ValueError, match="at least 6 nodes"):
-        splines.points(Axis("v", 0.0, 1.0, 5))
+    refuses("at least 6 nodes", splines.points, Axis("v", 0.0, 1.0, 5), error=ValueError)
 
 
 @pytest.mark.parametrize(
@@ -145,17 +145,14 @@ def test_the_hash_gives_it_away_as_well(altered):
     problems = verify(path, points=20, seed=1).problems
     assert problems[0].startswith("data hash is ")
     assert problems[1].startswith("relative error ")
-    with pytest.raises(
-        TableError, match="again: tablegen build --likelihood probit --preset compact"
-    ):
-        open_table(path)
+    message = "again: tablegen build --likelihood probit --preset compact"
+    refuses(message, open_table, path, error=TableError)
     assert open_table(path, verify=False).values.shape == (1, 117, 245)
 
 
 def test_numbers_that_are_none(altered):
     path = altered("heaviside", (0, 0, 5), np.nan, rehash=False)
-    with pytest.raises(TableError, match="coefficients that are not finite"):
-        verify(path, points=20, seed=1)
+    refuses("coefficients that are not finite", verify, path, error=TableError, points=20, seed=1)
 
 
 def test_other_coordinates_are_refused(tmp_path):
@@ -165,8 +162,7 @@ def test_other_coordinates_are_refused(tmp_path):
         document["axes"][0]["name"] = "another z"
         file.attrs["metadata"] = json.dumps(document)
     export.seal(path)
-    with pytest.raises(TableError, match="over other coordinates than those of 'heaviside'"):
-        open_table(path)
+    refuses("over other coordinates than those of 'heaviside'", open_table, path, error=TableError)
 
 
 def test_options(tmp_path):
@@ -191,8 +187,7 @@ def test_command_line(command, tmp_path, monkeypatch):
     (line,) = (line for line in info.out.splitlines() if line.startswith("guarantee"))
     for words in ("every finite mu", "sigma 1e-06 to 1e+08", "below 1e-09", "second quadrature"):
         assert words in line
-    listed = command("list", "--json")
-    document = json.loads(listed.out)
+    document = json.loads(command("list", "--json").out)
     assert [t["likelihood"] for t in document["tables"]] == ["heaviside"]
     assert sorted(t["likelihood"] for t in document["shipped"]) == list(NAMES)
     assert "shipped with the package" in command("list").out

@@ -18,7 +18,7 @@ from tablegen.grid import chebyshev
 from tablegen.grid.plan import make_plan
 from tests.tools.build_processes import names
 from tests.tools.cases import every_case
-from tests.tools.commands import SMALL
+from tests.tools.commands import SMALL, python
 
 COUNTS = ("build", "--likelihood", "poisson")
 
@@ -56,11 +56,9 @@ def test_json_is_one_document(command, tmp_path, monkeypatch):
     assert built == info
     assert info["sha256"] == open_table("probit").sha256
     assert info["certificate"]["nodes"]["points"] > 2000
-    verified = json.loads(command("verify", "probit", "--json", "--points", "9").out)
-    assert verified["ok"] is True
-    assert [t["path"] for t in json.loads(command("list", "--json").out)["tables"]] == [
-        str(tmp_path / "probit.h5")
-    ]
+    assert json.loads(command("verify", "probit", "--json", "--points", "9").out)["ok"] is True
+    expected = [str(tmp_path / "probit.h5")]
+    assert [t["path"] for t in json.loads(command("list", "--json").out)["tables"]] == expected
 
 
 def test_dry_run_on_a_cluster_asks_nobody(command, tmp_path):
@@ -183,9 +181,7 @@ def test_help_and_list_load_little(tmp_path):
         "heavy = {'dask', 'zarr', 'rich'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
-    environment = {**os.environ, "QP_TABLES": str(tmp_path)}
-    command = [sys.executable, "-c", code]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+    python("-c", code, environment={"QP_TABLES": str(tmp_path)})
 
 
 def test_a_terminal_gets_a_bar_and_nobody_else(monkeypatch, capsys):
@@ -329,6 +325,5 @@ def test_a_series_is_given_up_at_the_first_outcome_that_has_none(monkeypatch):
     tried = []
     most = chebyshev._MOST_NODES
     monkeypatch.setattr(chebyshev, "_count", lambda *a: tried.append(a[-1]) or most + (a[-1] == 1))
-    plan = chebyshev.resolve(make_plan("negative-binomial", counts=(0, 3000)))
-    assert plan.method == "direct"
+    assert chebyshev.resolve(make_plan("negative-binomial", counts=(0, 3000))).method == "direct"
     assert tried == [0.0, 1.0]

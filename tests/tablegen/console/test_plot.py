@@ -29,8 +29,7 @@ def grid(tmp_path_factory):
 def test_formats(tmp_path, suffix):
     path = tmp_path / f"picture{suffix}"
     document = plot("heaviside-compact", path)
-    first = path.read_bytes()
-    assert first[:4] == (b"\x89PNG" if suffix == ".png" else b"<?xm")
+    assert path.read_bytes()[:4] == (b"\x89PNG" if suffix == ".png" else b"<?xm")
     assert 0.9031972 < document["smallest_ratio"] < 0.9032
     assert document["largest_error"] < 1e-9
 

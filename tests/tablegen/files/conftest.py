@@ -7,20 +7,16 @@ import pytest
 from tests.tools.build_processes import Host
 
 
-@pytest.fixture(scope="session")
-def host(tmp_path_factory):
+def started(tmp_path_factory):
     """Return a process that has everything imported and forks builds."""
     host = Host(tmp_path_factory.mktemp("host"))
     yield host
     host.close()
 
 
-@pytest.fixture(scope="session")
-def second_host(tmp_path_factory):
-    """Return another one, for two builds at once."""
-    host = Host(tmp_path_factory.mktemp("host"))
-    yield host
-    host.close()
+host = pytest.fixture(scope="session")(started)
+#: For two builds at once.
+second_host = pytest.fixture(scope="session")(started)
 
 
 @pytest.fixture(scope="session")

@@ -95,8 +95,7 @@ def test_a_link_is_followed_and_stays(command, tmp_path):
     assert outer.is_symlink()
     assert link.is_symlink()
     assert open_table(outer).sha256 == open_table(real).sha256
-    exists = command("build", *SMALL, "--output", link)
-    assert "exists; replace it with --force" in exists.err
+    assert "exists; replace it with --force" in command("build", *SMALL, "--output", link).err
     assert command("build", *SMALL, "--dtype", "float32", "--output", link, "--force").code == 0
     assert link.is_symlink()
     assert open_table(real).metadata.dtype == "float32"

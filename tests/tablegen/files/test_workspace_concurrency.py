@@ -1,10 +1,7 @@
 """Several builds of one table, and many readers of a table that is being replaced."""
 
 import socket
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +9,7 @@ import pytest
 from qpruntime.projection.open import open_table
 from tests.tools import readers
 from tests.tools.build_processes import names
+from tests.tools.commands import python
 
 
 @pytest.fixture
@@ -54,8 +52,7 @@ def test_the_lock_of_a_dead_process_is_taken_over(hosts, whole, tmp_path):
     path = tmp_path / "t.h5"
     dead = hosts[0].start(path, die=("store", "after", 3))
     assert hosts[0].end().code < 0
-    lock = tmp_path / ".t.h5.build" / "lock"
-    assert lock.read_text() == f"{dead} on {socket.gethostname()}"
+    assert (tmp_path / ".t.h5.build" / "lock").read_text() == f"{dead} on {socket.gethostname()}"
     assert hosts[1].build(path).code == 0
     assert path.read_bytes() == whole
     assert names(tmp_path) == ["t.h5"]
@@ -63,11 +60,7 @@ def test_the_lock_of_a_dead_process_is_taken_over(hosts, whole, tmp_path):
 
 @pytest.mark.slow
 def test_four_processes_read_while_the_table_is_replaced(tmp_path):
-    script = Path(readers.__file__)
-    run = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), "4"], capture_output=True, text=True
-    )
-    assert run.returncode == 0, (run.stdout, run.stderr)
+    python(readers.__file__, tmp_path, 4)
 
 
 def test_threads_look_up_in_one_table(small_table):

@@ -66,8 +66,7 @@ def test_killed_at_every_stage(host, timed, old, tmp_path, stage, replaced):
         assert not path.exists()
     again = host.build(path, *force)
     # A build that was killed when nothing was left to do is done.
-    done = stage == ("remove", "after", 1) and not replaced
-    assert again.code == int(done), again.text
+    assert again.code == int(stage == ("remove", "after", 1) and not replaced), again.text
     assert path.read_bytes() == timed[0]
     assert names(tmp_path) == ["t.h5"]
 

@@ -70,8 +70,7 @@ def test_list_and_info_read_no_chunk(command, tables):
     for chunk in (tables / "probit.zarr/sigma_star/c").rglob("*"):
         if chunk.is_file():
             chunk.write_bytes(b"")
-    listed = command("list")
-    assert "41 x 21" in listed.out
+    assert "41 x 21" in command("list").out
     assert command("info", "probit").code == 0
     verified = command("verify", "probit")
     assert (verified.code, verified.err.count("\n")) == (1, 1)

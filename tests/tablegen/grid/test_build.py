@@ -36,5 +36,4 @@ def test_reference_values_that_are_nodes(full_grid, reference):
 
 
 def test_it_verifies(full_grid):
-    report = verify(full_grid[0], points=500, seed=7)
-    assert report.problems == ()
+    assert verify(full_grid[0], points=500, seed=7).problems == ()

@@ -20,8 +20,7 @@ def serial(function, items):
 def table(plan):
     """Fill a whole table, one outcome."""
     expansion = compute.expand(plan, serial) if plan.nodes else None
-    chunks = [compute.fill(plan, expansion, lambda: False, c) for c in plan.chunks]
-    return np.concatenate(chunks)
+    return np.concatenate([compute.fill(plan, expansion, lambda: False, c) for c in plan.chunks])
 
 
 def test_integrate_agrees_with_high_precision_values(reference):
@@ -52,9 +51,8 @@ def test_transform_and_basis_are_those_of_numpy(n):
     values = chebyshev.chebval(compute.chebyshev_nodes(axis, n), coefficients)
     np.testing.assert_allclose(compute._transform(n) @ values, coefficients, atol=1e-13)
     points = np.linspace(-1, 1, 50)
-    np.testing.assert_allclose(
-        compute._basis(axis, points, n), chebyshev.chebvander(points, n - 1), atol=1e-13
-    )
+    expected = chebyshev.chebvander(points, n - 1)
+    np.testing.assert_allclose(compute._basis(axis, points, n), expected, atol=1e-13)
 
 
 @pytest.mark.slow

@@ -58,8 +58,7 @@ def test_fingerprint_changes_with_everything_that_changes_the_bytes():
         replace(plan, rows=7),
         replace(plan, nodes=(10, 20)),
     ]
-    prints = {p.fingerprint() for p in [plan, *others]}
-    assert len(prints) == 1 + len(others)
+    assert len({p.fingerprint() for p in [plan, *others]}) == 1 + len(others)
     assert replace(plan).fingerprint() == plan.fingerprint()
 
 

@@ -53,8 +53,7 @@ def test_probit_against_its_closed_moments(tmp_path):
     np.testing.assert_allclose(found[:, 0], exact.log_z, rtol=1e-8, atol=1e-8)
     assert np.abs((found[:, 1] - exact.mean) / exact.std).max() < 1e-8
     np.testing.assert_allclose(found[:, 2], exact.std, rtol=1e-8)
-    star = project_arrays("probit", mu, sigma, y).std
-    np.testing.assert_allclose(found[:, 3], star, rtol=1e-8)
+    np.testing.assert_allclose(found[:, 3], project_arrays("probit", mu, sigma, y).std, rtol=1e-8)
     assert (found[:, 3] <= found[:, 2]).all()
 
 
@@ -119,8 +118,7 @@ def test_samples_of_another_density_are_not_taken_up(tmp_path):
     points = sampler.SampledCavities(np.zeros(3), np.ones(3), np.ones(3))
     values = []
     for identity, model in (("a", ordinal()), ("b", ordinal(high=2.0))):
-        sample = sampler.Sampler(model, Threads(1), keep, identity)
-        values.append(sample([points])[0])
+        values.append(sampler.Sampler(model, Threads(1), keep, identity)([points])[0])
     assert len(list(keep.iterdir())) == 2
     assert (values[0] != values[1]).any()
 
