@@ -26,7 +26,7 @@ from qpruntime.inference.sparse.posterior import SparseSolution
 from qpruntime.kernels.expression import Leaf, Multiplied, Node, read
 from qpruntime.learning.rank_transform import Warp
 
-__all__ = ["OnnxGraph", "covariance", "log_cdf", "to_onnx", "variance"]
+__all__ = ["to_onnx"]
 
 # --- A fitted classifier as one graph: features in, labels and class probabilities out.
 
