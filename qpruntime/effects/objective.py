@@ -147,7 +147,7 @@ class EffectsObjective:
         damping: float = 1.0,
         Q: sparse.csr_array | None = None,
     ) -> PrecisionPosterior:
-        """Infer at theta, from these sites or Newton's; Q is the precision there, if it is known."""
+        """Infer at theta, from these sites or Newton's; Q is the precision there, if known."""
         block_theta, logs = np.split(theta, [len(self.assembly.start)])
         if Q is None:
             Q = self.assembly.precision(block_theta)[0]

@@ -68,7 +68,7 @@ def test_series_by_rule_are_the_first_two_columns_of_their_tables():
     plain = {name.removesuffix(" value"): one for name, one in listed.items()}
     assert list(plain) == list(by_rule)
     for name, one in plain.items():
-        np.testing.assert_array_equal(one().y, by_rule[name][-1500:])
+        np.testing.assert_array_equal(one().y, by_rule[name][-500:])
     others = [set(group) for frequency, group in HELD_OUT.items() if group is not listed]
     assert sum(map(len, others)) == 36
     assert not set(listed).intersection(*others)
