@@ -176,8 +176,8 @@ def forecast_losses() -> str:
         (
             f"The CRPS is more than a tenth above the best model's on {len(clear)} of {len(lost)} "
             f"series (ratio, best model): {', '.join(clear)}.",
-            f"On held-out series it is more than a tenth above AutoETS's on {len(behind)} of "
-            f"{len(ours)} series: {', '.join(f'{s} ({ratio:.2f})' for ratio, s in behind)}.",
+            f"It is more than a tenth above AutoETS's on {len(behind)} of {len(ours)} held-out "
+            f"series: {', '.join(f'{s} ({ratio:.2f})' for ratio, s in behind)}.",
         )
     )
 
