@@ -145,10 +145,12 @@ class EffectsObjective:
         sites: Sites | None = None,
         tol: float | None = None,
         damping: float = 1.0,
+        Q: sparse.csr_array | None = None,
     ) -> PrecisionPosterior:
-        """Infer at theta, from these sites or Newton's."""
+        """Infer at theta, from these sites or Newton's; Q is the precision there, if known."""
         block_theta, logs = np.split(theta, [len(self.assembly.start)])
-        Q, _ = self.assembly.precision(block_theta)
+        if Q is None:
+            Q = self.assembly.precision(block_theta)[0]
         return infer_precision(
             self.A,
             Q,
@@ -189,20 +191,23 @@ class EffectsObjective:
         block_theta, logs = np.split(theta, [len(self.assembly.start)])
         tol = self.tol if tol is None else tol
         key = theta if key is None else key
-        start = self.nearby.at(key)
+        # Sites of normal noise follow from y and need no start.
+        exact = self.family.likelihood.is_normal
+        start = None if exact else self.nearby.at(key)
+        Q, slopes = self.assembly.precision(block_theta)
         try:
-            evaluation = self.posterior(theta, sites=start, tol=tol)
+            evaluation = self.posterior(theta, sites=start, tol=tol, Q=Q)
         except NumericalError:
             if start is None:
                 raise
             # Sites of a theta too far away.
             self.nearby.clear()
-            evaluation = self.posterior(theta, tol=tol)
-        if evaluation.converged:
+            evaluation = self.posterior(theta, tol=tol, Q=Q)
+        if evaluation.converged and not exact:
             self.nearby.add(key, evaluation.sites)
         slope = np.full(len(self.start), np.nan)
         if with_slope:
-            slope = self._by_blocks(block_theta, evaluation)
+            slope = self._by_blocks(block_theta, slopes, evaluation)
             if self.family.learn:
                 slope = np.concatenate([slope, self._by_family(evaluation)])
         prior, prior_slope = self.assembly.log_prior(block_theta)
@@ -223,14 +228,13 @@ class EffectsObjective:
             reached,
         )
 
-    def _by_blocks(self, own: Array, found: PrecisionPosterior) -> Array:
+    def _by_blocks(self, own: Array, slopes: list[Array], found: PrecisionPosterior) -> Array:
         """(tr(S0 dQ) - tr(S dQ) - x'dQ x)/2 for all dQ at once."""
         covariance, mean = found.slope()
         pattern = self.assembly.pattern
         if not np.array_equal(covariance.indices, pattern.indices):
             covariance.sort_indices()
         products = covariance.data + mean[pattern.indices] * mean[pattern.columns]
-        slopes = self.assembly.precision(own)[1]
         prior = self.assembly.log_det(own)[1]
         return 0.5 * (prior - self.assembly.slopes(slopes, products))
 

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from scripts.records import lines
-from scripts.reports.tables import Record, Table, across, average, percent
+from scripts.reports.tables import Record, Table, across, average, count, of, percent
 
 
 def group(label: str, records: Iterable[Record] | None = None) -> str:
@@ -29,11 +29,12 @@ def _score(some: list[Record]) -> str:
     return f"{bold}{some[-1]['crps']:.3g}{bold}"
 
 
+_OVER = average("over", ".3f", lambda v: np.exp(np.mean(np.log(v))))
 _TOGETHER = Table(
     "",
     {
         "all series": "{model}",
-        "CRPS over the best": average("over", ".3f", lambda v: np.exp(np.mean(np.log(v)))),
+        "CRPS over the best": _OVER,
         "80 % coverage": percent("within80"),
         "95 % coverage": percent("within95"),
         "CPU s": average("cpu", ".2f"),
@@ -43,6 +44,32 @@ _TOGETHER = Table(
 )
 #: Series that were not used to set defaults, and counts that are mostly 0.
 others, zeros = (partial(group, label) for label in ("others", "zeros"))
+
+
+def held_out_records() -> list[Record]:
+    """Return scores of held-out series, `over` being the CRPS relative to AutoETS."""
+    kept = lines("forecast_trends.jsonl")
+    ets = {one["set"]: one["crps"] for one in kept if one["model"] == "AutoETS"}
+    return [{**one, "over": one["crps"] / ets[one["set"]]} for one in kept]
+
+
+#: Held-out series by frequency.
+held_out = Table(
+    held_out_records,
+    {
+        "series": "{group}",
+        "number": of("model", "AutoETS", count),
+        "CRPS": of("model", "GPForecaster", _OVER),
+        '`trend="average"`': of("model", "average", _OVER),
+        "80 %": of("model", "GPForecaster", percent("within80")),
+        "95 %": of("model", "GPForecaster", percent("within95")),
+        "80 %, AutoETS": of("model", "AutoETS", percent("within80")),
+        "95 %, AutoETS": of("model", "AutoETS", percent("within95")),
+        "CPU s": of("model", "GPForecaster", average("cpu", ".2f", np.median)),
+    },
+    group=("group",),
+    right=1,
+)
 #: Many series: scores and seconds.
 panels = Table(
     "panels.jsonl",

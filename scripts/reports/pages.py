@@ -57,6 +57,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "findings": findings.forecasts,
         "others": forecasts.others,
         "zeros": forecasts.zeros,
+        "held out": forecasts.held_out,
         "panels": forecasts.panels,
         "losses": findings.forecast_losses,
     },

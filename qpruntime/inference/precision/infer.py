@@ -135,6 +135,7 @@ def infer_precision(
     (True, [-0.38, 0.38, -1.24, -0.38])
     """
     projector = Projector(likelihood, choice(method, "method", ("ep", "qp")), table)
+    of_rows = projector.likelihood
     A, Q = as_rows(A), as_precision(Q)
     n = A.shape[0]
     if pattern is not None and not pattern.fits(A, Q):
@@ -180,7 +181,7 @@ def infer_precision(
         solved=end.factor,
         seen=observed,
         problem=problem,
-        of_rows=Projector(likelihood, "ep", table).likelihood,
+        of_rows=of_rows,
     )
     worst = observed.row_of(end.worst)
     outcome = report_of(problem.projector, end, n, evidence, worst=worst)

@@ -57,7 +57,7 @@ class _RowPattern(NamedTuple):
 def as_rows(A: MatrixLike, name: str = "A") -> sparse.csr_array:
     """Return sparse rows of finite numbers, or raise `InputError`."""
     try:
-        rows = sparse.csr_array(A)
+        rows = A if isinstance(A, sparse.csr_array) else sparse.csr_array(A)
         if rows.dtype != np.float64:
             rows = rows.astype(np.float64)
     except (TypeError, ValueError) as error:
