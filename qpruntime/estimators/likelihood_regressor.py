@@ -53,7 +53,7 @@ NODES = 64
 class LikelihoodRegressor(GPEstimator):
     """Base of regressors whose likelihood has parameters to learn; observations are as fitted."""
 
-    #: True if the default kernel has a linear part.
+    #: True if the default kernel has a linear part, whose share is learnt.
     _has_linear_part: ClassVar[bool] = False
 
     kernel_: Kernel
@@ -85,7 +85,7 @@ class LikelihoodRegressor(GPEstimator):
         it, by rows.
         """
         settings = settings_to_fit(self)
-        linear = self._has_linear_part and settings.sparse is None
+        linear = self._has_linear_part and settings.sparse is None and settings.optimize
         settings = replace(settings, linear=linear)
         choice(self.method, "method", ("qp", "ep"))
         centre, unit, prior = 0.0, 1.0, None

@@ -49,8 +49,8 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     ----------
     kernel : scikit-learn kernel, "auto" or None
         By default a constant, a nearly linear part and Matérn 5/2, in units of each feature's
-        standard deviation, with priors. One feature, and fits with inducing points, have the kernel
-        of `GPClassifier`.
+        standard deviation, with priors. One feature, fits with inducing points and fits without
+        optimisation have the kernel of `GPClassifier`.
     levels : sequence, optional
         The levels from the lowest to the highest. By default the order that the column y declares:
         all categories of an ordered pandas categorical or a polars Enum, seen or not, and the seen

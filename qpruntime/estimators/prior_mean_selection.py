@@ -120,10 +120,11 @@ def with_mean(
         The mean is None if no estimator is used.
     """
     estimator, data = given_estimator(option), processes[0]
-    target = None if target_of is None or option is None else target_of()
-    if estimator is None and (target is None or not _boosting_applies(data, target, settings)):
+    if target_of is None or option is None:
         return *train(processes, settings, rng), None
-    assert target is not None
+    if estimator is None and not _boosting_applies(data, target_of, settings):
+        return *train(processes, settings, rng), None
+    target = target_of()
     assert data.groups is not None
     rng_copy = copy.deepcopy(rng)
     seed = int(rng_copy.integers(2**31))
@@ -165,7 +166,7 @@ def with_mean(
         return *train(moved, settings, rng_copy), mean
 
 
-def _boosting_applies(data: Data, target: Target, settings: Settings) -> bool:
+def _boosting_applies(data: Data, target_of: Callable[[], Target], settings: Settings) -> bool:
     """Decide whether "auto" compares boosting with no boosting, for which there must be memory."""
     groups = data.groups
     return (
@@ -174,7 +175,7 @@ def _boosting_applies(data: Data, target: Target, settings: Settings) -> bool:
         and settings.integrate is None
         and selection_applies(data, settings)
         and (groups.count if groups.coincide else len(data.y)) >= _FEWEST
-        and rarest_groups(target, groups) > 1
+        and rarest_groups(target_of(), groups) > 1
         and fits(_COPIES * 8.0 * len(data.y) * data.inputs.width)
     )
 

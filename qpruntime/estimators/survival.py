@@ -45,8 +45,8 @@ class GPSurvival(LikelihoodRegressor):
     ----------
     kernel : scikit-learn kernel, "auto" or None
         By default a constant, a nearly linear part and Matérn 5/2, in units of each feature's
-        standard deviation, with priors. One feature, and fits with inducing points, have the kernel
-        of `GPClassifier`.
+        standard deviation, with priors. One feature, fits with inducing points and fits without
+        optimisation have the kernel of `GPClassifier`.
     likelihood : {"weibull", "log-logistic", "log-normal"}
         Distribution of T given f, perhaps with a starting value of the scale, "weibull(scale=1)".
         Hazards are proportional under "weibull". To choose one, compare
