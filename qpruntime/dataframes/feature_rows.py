@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime._typing import Array
 from qpruntime._validation import floats, no_text, unmasked
 from qpruntime.dataframes.encoding import EncodedTable
-from qpruntime.dataframes.lazy_rows import LazyInputs, as_array, inputs_of, is_lazy
+from qpruntime.dataframes.lazy_rows import LazyInputs, as_array, inputs_of, is_lazy, known_chunks
 from qpruntime.dataframes.readers import Column, Frame, columns_of, is_frame, of_array
 from qpruntime.errors import InputError
 
@@ -84,8 +84,10 @@ def read_rows(
     if hasattr(X, "toarray"):  # a sparse matrix, which scikit-learn refuses
         return FeatureRows(X)
     if is_lazy(X):
-        if not _few(X, most):
-            return FeatureRows(X, stored=inputs_of(X, "X"))
+        if most < math.inf:
+            rows = known_chunks(X, "X")
+            if len(rows.shape) != 2 or rows.shape[0] > most:
+                return FeatureRows(X, stored=inputs_of(rows, "X"))
         X = _in_memory(X)
     X = unmasked(X, "X", missing=True)
     counted = _counted(sample_weight, X) if learn else None
@@ -118,14 +120,8 @@ def _in_memory(X: Any) -> NDArray[Any]:
         raise InputError(f"the data cannot be read: {error}") from error
 
 
-def _few(X: LazyInputs, most: float) -> bool:
-    """Decide whether rows are at most so many; those of unknown number are not."""
-    if most in (0.0, math.inf):
-        return most > 0.0
-    return len(getattr(X, "shape", ())) == 2 and bool(X.shape[0] <= most)
-
-
 def _columns(X: Frame, known: EncodedTable | None) -> list[Column] | None:
+    """Return the columns of a table; None if scikit-learn reads it just as well."""
     mixed = known is not None and not known.plain
     if is_frame(X):
         return None if not mixed and _numeric(X) else columns_of(X)

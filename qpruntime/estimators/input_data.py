@@ -344,8 +344,8 @@ def rows_of_model(
     rows = read_rows(X, known, learn=reset, sample_weight=sample_weight, most=most)
     table = rows.table
     if reset:
-        numbers = table is None or rows.columns is None or table.plain
-        if table is not None and not (numbers or getattr(model, "takes_levels", False)):
+        takes_levels = getattr(model, "takes_levels", False)
+        if table is not None and not (table.plain or takes_levels):
             raise _numbers_only(model, table)
         model.columns_ = table
     if rows.columns is None:

@@ -129,10 +129,12 @@ def with_mean(
     rng_copy = copy.deepcopy(rng)
     seed = int(rng_copy.integers(2**31))
     X = data.inputs.in_memory().X
-    trial = None
+    comparison = None
     if estimator is None:
-        trial = _unless_it_fails(lambda: _Trial(X, processes, offset, settings, seed, train))
-        if trial is None:
+        comparison = _unless_it_fails(
+            lambda: _Comparison(X, processes, offset, settings, seed, train)
+        )
+        if comparison is None:
             return *train(processes, settings, rng), None
         announce(f"boosting of {len(X)} rows", _SECONDS * X.size, "prior_mean=None spares it")
     try:
@@ -145,13 +147,13 @@ def with_mean(
             data.scale,
             offset,
             seed,
-            None if trial is None else trial.check,
+            None if comparison is None else comparison.check,
         )
     except _Unpromising:
         return *train(processes, settings, rng), None
     with _all_may_be_in_the_mean():
-        if trial is not None:
-            judged = _unless_it_fails(lambda: trial.judged(mean, scores))
+        if comparison is not None:
+            judged = _unless_it_fails(lambda: comparison.judged(mean, scores))
             if judged is None:
                 return *train(processes, settings, rng), None
             mean, compare = judged
@@ -199,7 +201,7 @@ def _unless_it_fails(compute: Callable[[], _Result]) -> _Result | None:
             return None
 
 
-class _Trial:
+class _Comparison:
     """Processes alone, trees alone and both together, at rows that are left out.
 
     Kernels are learnt from `_ROWS` rows, in ranks of the features if the process alone gains by
@@ -255,7 +257,7 @@ class _Trial:
         if gains_significantly(loss, CONFIDENT_ERRORS):
             _LOG.info(
                 "qpruntime: prior mean by boosting not taken: trees of one fold have %.4f log "
-                "density a row less than a process, at %d rows",
+                "density a row less than a process, over %d groups of rows",
                 float(np.mean(loss)),
                 loss.size,
             )

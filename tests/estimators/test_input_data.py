@@ -36,6 +36,20 @@ def raw(n=40, seed=0):
     return frame, y
 
 
+def test_rows_of_a_dask_data_frame_are_counted():
+    """By default few of them are read at once, and with inducing points none are."""
+    dask_frames = pytest.importorskip("dask.dataframe")
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])
+    y, stored = X["a"].to_numpy() > 0.0, dask_frames.from_pandas(X, npartitions=3)
+    options = {"kernel": RBF(), "optimize": False}
+    for inducing, engine in (("auto", "dense"), (None, "dense"), (10, "inducing")):
+        model = qp.GPClassifier(**options, inducing=inducing, random_state=0).fit(stored, y)
+        assert model.engine_ == engine
+        assert (model.columns_ is None) == (engine == "inducing")
+    refuses("real numbers in all columns", qp.GPClassifier().fit, stored.assign(a="text"), y)
+
+
 def covariance(one, other, length=1.2, unlike=0.5):
     """The kernel of `KERNEL`, by loops over the rows of two frames."""
     K = np.empty((len(one), len(other)))

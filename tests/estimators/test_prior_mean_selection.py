@@ -73,7 +73,7 @@ def test_trees_that_lose_on_one_fold_are_not_fitted_to_others(copies, caplog, mo
     assert len(fitted) == 1
     (line,) = [text for text in caplog.messages if "prior mean by boosting not taken" in text]
     assert float(re.search(r"have (\d\.\d+) log density a row less", line)[1]) > 0.1
-    assert line.endswith("at 60 rows")
+    assert line.endswith("over 60 groups of rows")
 
 
 @pytest.mark.filterwarnings("ignore:the evidence was not maximised")
