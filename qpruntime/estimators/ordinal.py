@@ -1,21 +1,20 @@
-"""Levels in an order over `infer`: ordered probit, whose thresholds are learnt."""
+"""Levels in an order over `infer`: proportional odds or ordered probit, with learnt thresholds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import column_or_1d
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import central_levels, shown
+from qpruntime._validation import central_levels, choice, shown
 from qpruntime._validation import levels as quantile_levels
 from qpruntime.dataframes.levels import level_keys, level_values, numbers_of, sorted_levels
 from qpruntime.dataframes.readers import DeclaredLevels, categories_of
@@ -27,11 +26,14 @@ from qpruntime.estimators.process import draft_of
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.learning.options import Integrate
 from qpruntime.likelihoods import Likelihood, get
-from qpruntime.likelihoods.ordinal import BEYOND, MOST_LEVELS, gap_names, probabilities, thresholds
+from qpruntime.likelihoods.ordinal import BEYOND, MOST_LEVELS, gap_names, thresholds
+from qpruntime.predictive.density import log_density
 
 __all__ = ["GPOrdinal"]
 
-# Gaps of thresholds are learnt between these, where noise has variance 1.
+# Likelihood of each noise, and its spread: logistic noise is nearly normal of this scale.
+_NOISES = {"logistic": ("ordinal-logistic", 1.7), "probit": ("ordinal", 1.0)}
+# Gaps of thresholds are learnt between these.
 _GAPS = (1e-3, 1e3)
 # A gap at first, at the least.
 _LEAST = 0.05
@@ -40,10 +42,10 @@ _LEAST = 0.05
 @restorable("gp-ordinal/1", root=True)
 @dataclass(kw_only=True, eq=False, repr=False, match_args=False)
 class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
-    """Levels in an order, such as grades and ratings, by EP or QP: ordered probit.
+    """Levels in an order, such as grades and ratings, by EP or QP: proportional odds.
 
-    y is the number of thresholds below f(x) plus noise of variance 1, and f is a Gaussian process.
-    The thresholds and the kernel's parameters maximise EP's evidence together.
+    y is the number of thresholds below f(x) plus noise, and f is a Gaussian process. The thresholds
+    and the kernel's parameters maximise EP's evidence together.
 
     Parameters
     ----------
@@ -57,6 +59,9 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         ones of an unordered pandas categorical. Otherwise the levels of y, sorted. Give the levels
         if this is not their order, as for words, or if some are not in y. ``VotingClassifier``
         passes numbers of the sorted labels; for it give these numbers in the order of the levels.
+    likelihood : {"logistic", "probit"}
+        Standard logistic noise, so that f less a threshold is the log odds of a level above it; or
+        standard normal noise, whose tails are lighter.
     method : {"qp", "ep"}
         Inference of the final posterior.
     table : None or "exact"
@@ -115,6 +120,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
     """
 
     levels: Sequence[Any] | None = None
+    likelihood: Literal["logistic", "probit"] = "logistic"
     method: Literal["qp", "ep"] = "qp"
     hyperparameters: Literal["mode", "integrate"] | Integrate = "mode"
 
@@ -149,6 +155,7 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         ConvergenceWarning
             If the optimiser or the sites have not settled.
         """
+        name, unit = _NOISES[choice(self.likelihood, "likelihood", tuple(_NOISES))]
         draft = draft_of(self)
         points, labels = fit_data(draft, X, y, sample_weight, ensure_min_samples=2)
         check_labels(labels)
@@ -156,9 +163,9 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
         draft.levels_ = _ordered(self.levels, labels, categories_of(y))
         draft.classes_ = draft.levels_[_by_value(draft.levels_)]
         codes = _codes(draft.levels_, labels)
-        likelihood, mean = _begun(codes, weights, len(draft.levels_))
-        observed = points, codes, weights, likelihood
-        return self._fit_observed(draft, *observed, (mean, 1.0))
+        edges = unit * _normal_edges(codes, weights, len(draft.levels_))
+        likelihood, mean = _begun(name, edges)
+        return self._fit_observed(draft, points, codes, weights, likelihood, (mean, unit))
 
     def _learnt(
         self, likelihood: Likelihood, units: Mapping[str, float]
@@ -173,30 +180,23 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
 
     @averaged(shares)
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Return the probability of each level, shape (T, K), in the order of ``classes_``.
-
-        A closed form, but for corrected marginals.
-        """
-        points, count, likelihood = self.validate_points(X), len(self.levels_), self.likelihood_
-        order = _by_value(self.levels_)
+        """Return the probability of each level, shape (T, K), in the order of ``classes_``."""
+        points, likelihood = self.validate_points(X), self.likelihood_
+        codes = np.arange(float(len(self.levels_)))
 
         def finish(mean: Array, variance: Array) -> Array:
-            # Noise and what is not known of f add up.
-            root = np.sqrt(1.0 + variance)
-            edges = thresholds(likelihood, count) - mean[:, None]
-            return _between(edges / root[:, None])
+            return np.exp(log_density(likelihood, mean[:, None], variance[:, None], codes))
 
         def by_grid(marginals: list[CorrectedMarginals]) -> Array:
-            shares = [
-                marginals[0].expect(partial(_share, likelihood, count, k)) for k in range(count)
-            ]
-            return np.column_stack(shares)
+            every = np.tile(codes, (marginals[0].mean.size, 1))
+            return np.exp(marginals[0].log_probability(every))
 
-        if self.correction is not None:
-            shares = np.asarray(self._corrected(points, by_grid))
-            return np.asarray(shares / shares.sum(axis=1, keepdims=True))[:, order]
-        shares_of_levels: Array = self._predicted(points, finish, width=count)
-        return shares_of_levels[:, order]
+        if self.correction is None:
+            p = self._predicted(points, finish, width=codes.size)
+        else:
+            p = np.asarray(self._corrected(points, by_grid))
+            p /= p.sum(axis=1, keepdims=True)
+        return np.asarray(p[:, _by_value(self.levels_)])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable level, shape (T,)."""
@@ -289,32 +289,24 @@ def _codes(levels: NDArray[Any], labels: NDArray[Any]) -> Array:
     return codes.astype(float)
 
 
-def _begun(codes: Array, weights: Array | None, count: int) -> tuple[Likelihood, float]:
-    """Return thresholds that give levels their shares, and the mean of f, whose variance is 1.
-
-    The middle of the thresholds stays where it is while gaps are learnt, so that the fit does not
-    depend on which end of the levels is called the lowest.
-    """
+def _normal_edges(codes: Array, weights: Array | None, count: int) -> Array:
+    """Return thresholds (K - 1,) that give levels their shares if f and noise have variance 1."""
     masses = np.bincount(codes.astype(int), weights, minlength=count) + 0.5
     lower = np.cumsum(masses)[:-1] / masses.sum()
     upper = np.cumsum(masses[::-1])[-2::-1] / masses.sum()
     # The smaller tail is taken, so that levels in the opposite order have opposite edges.
-    edges = np.sqrt(2.0) * np.where(lower < upper, ndtri(lower), -ndtri(upper))
+    return np.sqrt(2.0) * np.where(lower < upper, ndtri(lower), -ndtri(upper))
+
+
+def _begun(name: str, edges: Array) -> tuple[Likelihood, float]:
+    """Return the likelihood with thresholds `edges` for f less its prior mean, and that mean.
+
+    The middle of the thresholds stays where it is while gaps are learnt, so that the fit does not
+    depend on which end of the levels is called the lowest.
+    """
     gaps = np.maximum(np.diff(edges), _LEAST)
     names = gap_names(MOST_LEVELS)
     values = dict(zip(names, gaps, strict=False)) | {"middle": 0.5 * float(gaps.sum())}
-    if count < MOST_LEVELS:
-        values[names[count - 2]] = BEYOND
-    return get("ordinal", **values), values["middle"] - 0.5 * float(edges[0] + edges[-1])
-
-
-def _between(edges: Array) -> Array:
-    """Return probabilities (T, K) of a standard normal variable between edges (T, K - 1)."""
-    ends = np.full((len(edges), 1), np.inf)
-    gap = np.hstack([-ends, edges, ends])
-    # Differences of whichever tails are small.
-    return np.where(gap[:, :-1] > 0.0, -np.diff(ndtr(-gap)), np.diff(ndtr(gap)))
-
-
-def _share(likelihood: Likelihood, count: int, k: int, f: Array) -> Array:
-    return probabilities(likelihood, count, f)[..., k]
+    if edges.size < len(names) + 1:
+        values[names[edges.size - 1]] = BEYOND
+    return get(name, **values), values["middle"] - 0.5 * float(edges[0] + edges[-1])

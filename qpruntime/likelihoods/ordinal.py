@@ -9,6 +9,7 @@ levels in the opposite order. Unused levels lie behind a gap too large to reach.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import takewhile
 
 import numpy as np
@@ -36,13 +37,14 @@ from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 __all__ = [
     "BEYOND",
     "MOST_LEVELS",
+    "LevelDistribution",
     "between",
+    "edges_of",
     "ends_top",
     "gap_names",
     "likelihood",
     "log_between",
     "noisy_between",
-    "probabilities",
     "thresholds",
 ]
 
@@ -158,10 +160,17 @@ def _thresholds(*theta: float) -> tuple[float, ...]:
 
 
 @kernel
+def edges_of(y: float, theta: Array) -> tuple[float, float]:
+    """Return the thresholds below and above a level."""
+    k = _EDGES + int(y)
+    return theta[k], theta[k + 1]
+
+
+@kernel
 def log_level(f: float, y: float, theta: Array) -> float:
     """Log probability of a level."""
-    k = _EDGES + int(y)
-    return log_between(theta[k] - f, theta[k + 1] - f)
+    low, high = edges_of(y, theta)
+    return log_between(low - f, high - f)
 
 
 def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
@@ -171,17 +180,16 @@ def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
 def _raised_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
-    k = _EDGES + int(y)
-    top = ends_top(theta[k], theta[k + 1])
+    low, high = edges_of(y, theta)
+    top = ends_top(low, high)
     return one_peak_moments(log_level, mu, sigma, y, theta, power, top, 0.0, 1.0)
 
 
 @kernel
 def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     """Return where a power of the likelihood is integrated."""
-    k = _EDGES + int(y)
-    top = ends_top(theta[k], theta[k + 1])
-    return one_peak_frame(log_level, mu, sigma, y, theta, power, top, 1.0)
+    low, high = edges_of(y, theta)
+    return one_peak_frame(log_level, mu, sigma, y, theta, power, ends_top(low, high), 1.0)
 
 
 def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
@@ -189,8 +197,8 @@ def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
 
 
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
-    k = _EDGES + int(y)
-    return noisy_between(mu, sigma, theta[k], theta[k + 1], 1.0)
+    low, high = edges_of(y, theta)
+    return noisy_between(mu, sigma, low, high, 1.0)
 
 
 def _edge(y: float, theta: Array, k: int) -> float:
@@ -217,33 +225,40 @@ def thresholds(likelihood: Likelihood, count: int) -> Array:
     return likelihood.theta[_EDGES + 1 : _EDGES + count]
 
 
-def probabilities(likelihood: Likelihood, count: int, f: Array) -> Array:
-    """Probabilities of `count` levels given f, with a last axis for them."""
-    from scipy.special import ndtr  # takes longer to import than all likelihoods
+class LevelDistribution:
+    """Distribution of the level given f, with the methods of SciPy's that are asked for.
 
-    edges = np.concatenate([[-np.inf], thresholds(likelihood, count), [np.inf]])
-    gap = edges - np.asarray(f)[..., None]
-    # Differences of whichever tails are small.
-    below, above = np.diff(ndtr(gap)), -np.diff(ndtr(-gap))
-    return np.where(gap[..., :-1] > 0.0, above, below)
+    Parameters
+    ----------
+    f : ndarray
+    theta : ndarray
+        Of the likelihood.
+    below : callable
+        Distribution function of the noise, which is symmetric about 0.
+    noise : callable
+        ``noise(generator, size=size)``, draws of it.
+    """
 
-
-class _LevelDistribution:
-    """Distribution of the level given f, with the methods of SciPy's that are asked for."""
-
-    def __init__(self, f: Array, theta: Array) -> None:
+    def __init__(
+        self,
+        f: Array,
+        theta: Array,
+        below: Callable[[Array], Array],
+        noise: Callable[..., Array],
+    ) -> None:
         self.f, self.edges = f, theta[_EDGES : _EDGES + MOST_LEVELS + 1]
+        self._below, self._noise = below, noise
 
     def _tails(self) -> tuple[Array, Array]:
-        from scipy.special import ndtr  # takes longer to import than all likelihoods
-
         gap = self.edges - self.f[..., None]
-        return ndtr(gap), ndtr(-gap)
+        return self._below(gap), self._below(-gap)
 
     def cdf(self, y: ArrayLike) -> Array:
+        """Return P(Y <= y)."""
         return self._at(y, 0)
 
     def sf(self, y: ArrayLike) -> Array:
+        """Return P(Y > y)."""
         return self._at(y, 1)
 
     def _at(self, y: ArrayLike, side: int) -> Array:
@@ -255,19 +270,29 @@ class _LevelDistribution:
         return np.take_along_axis(table, index, -1)[..., 0]
 
     def mean(self) -> Array:
+        """Return the means."""
         return np.asarray(self._tails()[1][..., 1:-1].sum(axis=-1))
 
     def var(self) -> Array:
+        """Return the variances."""
         upper = self._tails()[1][..., 1:-1]
         k = np.arange(upper.shape[-1])
         return np.asarray(((2.0 * k + 1.0) * upper).sum(axis=-1) - upper.sum(axis=-1) ** 2)
 
     def ppf(self, q: float) -> Array:
+        """Return the least level with P(Y <= level) >= q."""
         return np.asarray((self._tails()[0][..., 1:-1] < q).sum(axis=-1, dtype=float))
 
     def rvs(self, size: tuple[int, ...], random_state: np.random.Generator) -> Array:
-        noisy = self.f + random_state.standard_normal(size)
+        """Draw levels."""
+        noisy = self.f + self._noise(random_state, size=size)
         return np.searchsorted(self.edges[1:-1], noisy, side="left").astype(float)
+
+
+def _given(f: Array, theta: Array) -> LevelDistribution:
+    from scipy.special import ndtr  # takes longer to import than all likelihoods
+
+    return LevelDistribution(f, theta, ndtr, np.random.Generator.standard_normal)
 
 
 likelihood = Likelihood(
@@ -287,5 +312,5 @@ likelihood = Likelihood(
     parameters=dict.fromkeys(gap_names(MOST_LEVELS), 1.0) | {"middle": 0.0},
     limits=dict.fromkeys(gap_names(MOST_LEVELS), (1e-6, 2.0 * BEYOND)) | {"middle": (0.0, BEYOND)},
     derive=_thresholds,
-    given=_LevelDistribution,
+    given=_given,
 )
