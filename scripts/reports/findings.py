@@ -381,7 +381,7 @@ def families() -> str:
     ]
     tuned = [kinds.leaders(own) for own in sets]
     ahead = sum(
-        max(own["default"]["density"], own["other kernel"]["density"]) > own["R"]["density"]
+        max(own["default"]["density"], own["other options"]["density"]) > own["R"]["density"]
         for own in tuned
     )
     seconds = {
@@ -396,7 +396,7 @@ def families() -> str:
             f"by {gain['times']:+.3f} and {gain['levels']:+.4f}, and the concordance of times from "
             f"{concordance[1]:.3f} to {concordance[0]:.3f}; survreg's Weibull model has "
             f"{mean('concordance', 'survival survreg, Weibull'):.3f}. The better of the default "
-            f"and another kernel is ahead of R on {ahead} of {len(tuned)} sets.",
+            f"and other options is ahead of R on {ahead} of {len(tuned)} sets.",
             "**It is slower.** The median fit with its predictions takes "
             f"{np.median(seconds['default']):.2f} s of CPU with the default and "
             f"{np.median(seconds['R']):.2f} s with R.",
@@ -415,9 +415,9 @@ def families_losses() -> str:
             if side in top
         ]
         gap, model = max(gaps)
-        behind = top[kinds.side(model)]["density"] > top["other kernel"]["density"]
+        behind = top[kinds.side(model)]["density"] > top["other options"]["density"]
         if gap > 0.01:
-            also = ", and ahead of the other kernel too" if behind else ""
+            also = ", and ahead of the other options too" if behind else ""
             lost.append((gap, f"{name}: {model} is ahead by {gap:.3f}{also}."))
     return _listed(text for _, text in sorted(lost, reverse=True))
 

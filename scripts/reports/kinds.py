@@ -55,15 +55,15 @@ classes = tables.Table(
 
 
 def side(model: str) -> str:
-    """Return whose model it is: "default", "other kernel", "R" or "other package"."""
+    """Return whose model it is: "default", "other options", "R" or "other package"."""
     first = model.split()[0]
     if first[:2] == "GP":
-        tuned = any(word in model for word in ("priors", "hurdle", "alone"))
-        return "other kernel" if tuned else "default"
+        tuned = any(word in model for word in ("priors", "hurdle", "alone", "noise"))
+        return "other options" if tuned else "default"
     return "R" if first in ("survival", "ordinal", "mgcv") else "other package"
 
 
-SIDES = ("default", "other kernel", "R", "other package")
+SIDES = ("default", "other options", "R", "other package")
 _KINDS = ("times", "levels", "counts", "positive")
 
 
@@ -98,7 +98,7 @@ def leaders(models: dict[str, tables.Record]) -> dict[str, tables.Record]:
 
 
 def best() -> str:
-    """Return the best log density of defaults, other kernels, R and other packages by set."""
+    """Return the best log density of defaults, other options, R and other packages by set."""
     rows = []
     for name, models in by_set().items():
         top = leaders(models)

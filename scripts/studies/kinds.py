@@ -190,6 +190,7 @@ _FURTHER: Models = {
 }
 _OF_LEVELS: Models = {
     "GPOrdinal": models.ours(GPOrdinal()),
+    "GPOrdinal, normal noise": models.ours(GPOrdinal(likelihood="probit")),
     f"GPOrdinal, {_MATERN}": models.ours(models.MaternOrdinal()),
     "ordinal clm": Peer("clm"),
     "mgcv gam, ordered": Peer("gam", "ocat"),

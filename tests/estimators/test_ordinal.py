@@ -4,13 +4,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.special import ndtr, ndtri
+from scipy.special import expit, ndtr, ndtri
 from sklearn.ensemble import VotingClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import get_scorer
 
 from qpruntime import GPOrdinal, InputError, infer, load
-from qpruntime.estimators.ordinal import _between
 from qpruntime.likelihoods import get
 from tests.tools.cases import every_case, refuses
 
@@ -25,26 +24,38 @@ NEW = np.array([[1.5], [3.1], [20.0]])
 KERNEL = ConstantKernel(4.0) * RBF(1.5, "fixed")
 
 
+#: Distribution functions of the noise.
+BELOW = {"logistic": expit, "probit": ndtr}
+
+
+def fitted(likelihood):
+    own = GPOrdinal(KERNEL, levels=WORDS, likelihood=likelihood, method="ep")
+    return own.fit(X, WORDS[CODES])
+
+
 @pytest.fixture(scope="module")
 def model():
-    return GPOrdinal(KERNEL, levels=WORDS, method="ep").fit(X, WORDS[CODES])
+    return fitted("logistic")
 
 
-def test_probabilities_are_integrals_over_f(model):
+@every_case("noise", BELOW)
+def test_probabilities_are_integrals_over_f(noise):
+    model, below = fitted(noise), BELOW[noise]
     mean, variance = model.latent(NEW)
     z = np.linspace(-9.0, 9.0, 20_001)
     w = np.exp(-0.5 * z * z) / np.exp(-0.5 * z * z).sum()
     edges = np.array([-np.inf, *model.thresholds_, np.inf])
     for i in range(3):
         f = mean[i] + np.sqrt(variance[i]) * z
-        wanted = [w @ (ndtr(b - f) - ndtr(a - f)) for a, b in pairwise(edges)]
+        wanted = [w @ (below(b - f) - below(a - f)) for a, b in pairwise(edges)]
         np.testing.assert_allclose(model.predict_proba(NEW)[i, COLUMNS], wanted, rtol=1e-9)
         density = [model.predict_log_density(NEW[i : i + 1], [word])[0] for word in WORDS]
         np.testing.assert_allclose(density, np.log(wanted), rtol=1e-9)
     np.testing.assert_array_equal(model.predict(NEW)[:2], ["good", "fair"])
 
 
-def test_thresholds_are_learnt_with_the_kernel(model):
+def test_thresholds_are_learnt_with_the_kernel():
+    model = fitted("probit")
     gaps = np.diff(model.thresholds_)
     # The truth is 0.8 and 1.4; 150 levels know them so well.
     np.testing.assert_allclose(gaps, [0.8, 1.4], atol=0.35)
@@ -133,11 +144,16 @@ def test_levels_in_the_opposite_order_are_the_same_model(kernel):
 
 
 def test_two_levels_begin_at_their_shares():
-    """With one threshold f has the mean of the probit of the shares, whatever the direction."""
+    """With one threshold f has the mean of the probit of the shares, whatever the direction.
+
+    Logistic noise is 1.7 times as wide.
+    """
     y = np.arange(40) % 4 == 0
-    model = GPOrdinal(RBF(), method="ep", optimize=False).fit(X[:40], y)
-    wanted = np.sqrt(2.0) * ndtri((10 + 0.5) / (40 + 1.0))
-    np.testing.assert_allclose(model.mean_ - model.thresholds_, [wanted], rtol=1e-12)
+    for likelihood, unit in (("probit", 1.0), ("logistic", 1.7)):
+        own = GPOrdinal(RBF(), likelihood=likelihood, method="ep", optimize=False)
+        own.fit(X[:40], y)
+        wanted = unit * np.sqrt(2.0) * ndtri((10 + 0.5) / (40 + 1.0))
+        np.testing.assert_allclose(own.mean_ - own.thresholds_, [wanted], rtol=1e-12)
 
 
 def test_declared_orders_are_the_order_of_the_levels(model):
@@ -195,8 +211,23 @@ def test_a_level_of_weight_0_is_no_level():
     assert own.log_marginal_likelihood_value_ == alone.log_marginal_likelihood_value_
 
 
-def test_probabilities_keep_their_digits_in_both_tails():
-    edges = np.array([[9.0, 9.5]])
-    upper = [ndtr(9.0), ndtr(-9.0) - ndtr(-9.5), ndtr(-9.5)]
-    np.testing.assert_allclose(_between(edges)[0], upper, rtol=1e-12)
-    np.testing.assert_allclose(_between(-edges[:, ::-1])[0], upper[::-1], rtol=1e-12)
+@every_case("noise", BELOW)
+def test_probabilities_keep_their_digits_in_both_tails(noise):
+    """Of a latent function that is known, so that only the noise is left."""
+    model = fitted(noise)
+    low, high = model.thresholds_[[0, -1]]
+    for f, column, gap in ((high + 9.0, 0, low - high - 9.0), (low - 9.0, 2, low - high - 9.0)):
+        model._predicted = lambda points, finish, width, f=f: finish(
+            np.array([f]), np.array([1e-30])
+        )
+        p = model.predict_proba(NEW[:1])[0]
+        np.testing.assert_allclose(p[column], BELOW[noise](gap), rtol=1e-12)
+        np.testing.assert_allclose(p.sum(), 1.0, rtol=1e-13)
+
+
+def test_logistic_noise_is_the_default_and_its_thresholds_are_wider():
+    own, probit = GPOrdinal(KERNEL, method="ep").fit(X, CODES), fitted("probit")
+    assert own.likelihood_.name == "ordinal-logistic" != probit.likelihood_.name
+    ratio = np.diff(own.thresholds_) / np.diff(probit.thresholds_)
+    np.testing.assert_allclose(ratio, 1.7, rtol=0.1)
+    refuses("likelihood must be one of", GPOrdinal(likelihood="cloglog").fit, X, CODES)

@@ -40,13 +40,17 @@ def flipped(f, y, flip):
     return mp.log(flip + (1 - 2 * flip) * mp.ncdf(y * f))
 
 
-def level(f, y, *gaps):
-    edges = (-mp.inf, mp.mpf(0), mp.mpf(gaps[0]), mp.inf)
+def level(f, y, gap, below=mp.ncdf):
+    edges = (-mp.inf, mp.mpf(0), gap, mp.inf)
     low, high = edges[int(y)] - f, edges[int(y) + 1] - f
     # Of the larger tails, which do not cancel.
     if low > 0:
         low, high = -high, -low
-    return mp.log(mp.ncdf(high) - mp.ncdf(low))
+    return mp.log(below(high) - below(low))
+
+
+def odds(f, y, gap):
+    return level(f, y, gap, lambda x: 1 / (1 + mp.exp(-x)))
 
 
 def weibull(f, y, scale):
@@ -69,6 +73,13 @@ CASES = [
     ("noisy-probit(flip=0.01)", flipped, (0.01,), -1.0, (0.0, 20.0), 0.5),
     ("ordinal(gap_2=1e-5, gap_3=1e8)", level, (1e-5,), 1.0, (2.0, 3.0), 0.5),
     ("ordinal(gap_2=40, gap_3=1e8)", level, (40.0,), 1.0, (60.0, 2.0), 0.5),
+    ("ordinal-logistic(gap_2=1e-5, gap_3=1e8)", odds, (1e-5,), 1.0, (2.0, 3.0), 1.0),
+    ("ordinal-logistic(gap_2=40, gap_3=1e8)", odds, (40.0,), 1.0, (-900.0, 2.0), 1.0),
+    ("ordinal-logistic(gap_2=1, gap_3=1e8)", odds, (1.0,), 1.0, (0.1, 0.7), 1.0),
+    ("ordinal-logistic(gap_2=1, gap_3=1e8)", odds, (1.0,), 2.0, (-50.0, 16.0), 1.0),
+    ("ordinal-logistic(gap_2=1, gap_3=1e8)", odds, (1.0,), 2.0, (5.0, 1e-4), 1.0),
+    ("ordinal-logistic(gap_2=3, gap_3=1e8)", odds, (3.0,), 0.0, (2.0, 90.0), 1.0),
+    ("ordinal-logistic(gap_2=0.1, gap_3=1e8)", odds, (0.1,), 1.0, (9.0, 2.0), 0.5),
     ("weibull(scale=0.01)", weibull, (0.01,), (1.0, 1.3), (0.0, 1.0), 0.5),
 ]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numba import config
 from scipy import stats
-from scipy.special import expit, gammaln, log_ndtr, logsumexp, ndtr
+from scipy.special import expit, gammaln, log_expit, log_ndtr, logsumexp, ndtr
 
 from qpruntime import InputError, likelihoods
 from qpruntime.projection.projector import Projector, project_arrays
@@ -69,6 +69,15 @@ def levels(f, y, *edges):
     return normal_between(edges[int(y)] - f, edges[int(y) + 1] - f)
 
 
+def odds(f, y, *edges):
+    """Levels under logistic noise, by the difference of the smaller tails."""
+    edges = (-INF, 0.0, *edges, INF)
+    a, b = edges[int(y)] - f, edges[int(y) + 1] - f
+    a, b = np.where(a > 0.0, -b, a), np.where(a > 0.0, -a, b)
+    with np.errstate(divide="ignore"):
+        return log_expit(b) + np.log(-np.expm1(log_expit(a) - log_expit(b)))
+
+
 def log_normal(f, y, scale):
     a, b = ((np.log(t) if t > 0.0 else -INF) - f for t in y)
     if y[0] == y[1]:
@@ -100,6 +109,7 @@ log_logistic = of_survival(
     lambda z: -np.logaddexp(0.0, z), lambda z: z - 2.0 * np.logaddexp(0.0, z)
 )
 
+GAPS = "gap_2=0.7, gap_3=0.01, gap_4=1e8"
 SPANS = [(2.0, 2.0), (2.0, INF), (0.0, 2.0), (1.0, 3.0)]
 #: Spelling: the log density written again, its arguments, observations.
 CASES = {
@@ -113,7 +123,8 @@ CASES = {
     "hurdle(dispersion=0.05, zeros=0.6)": (hurdle, (0.05, 0.6), (1.0, 3.0)),
     "hurdle(dispersion=1e3, zeros=0.01)": (hurdle, (1e3, 0.01), (1.0, 900.0)),
     "noisy-probit(flip=0.1)": (flipped, (0.1,), (1.0, -1.0)),
-    "ordinal(gap_2=0.7, gap_3=0.01, gap_4=1e8)": (levels, (0.7, 0.71), (0.0, 1.0, 2.0, 3.0)),
+    f"ordinal({GAPS})": (levels, (0.7, 0.71), (0.0, 1.0, 2.0, 3.0)),
+    f"ordinal-logistic({GAPS})": (odds, (0.7, 0.71), (0.0, 1.0, 2.0, 3.0)),
     "log-normal(scale=0.4)": (log_normal, (0.4,), SPANS),
     "weibull(scale=0.4)": (weibull, (0.4,), SPANS),
     "weibull(scale=2)": (weibull, (2.0,), SPANS),
@@ -198,7 +209,8 @@ def test_narrow_likelihoods_under_wide_cavities(name, y, mu, sigma):
         ("gaussian(scale=0.3)", 0.7),
         ("gamma(shape=30)", 1.3),
         ("beta(precision=12)", 0.3),
-        ("ordinal(gap_2=0.7, gap_3=0.01, gap_4=1e8)", 1.0),
+        (f"ordinal({GAPS})", 1.0),
+        (f"ordinal-logistic({GAPS})", 1.0),
         ("log-normal(scale=0.4)", (1.0, 3.0)),
     ],
 )
@@ -217,8 +229,9 @@ def test_distributions_are_those_of_the_density(name):
     own, (log_p, values, seen) = likelihoods.get(name), CASES[name]
     for f in (-0.5, 1.2):
         given = own.given(np.array([f]), own.theta)
-        if own.name in ("zero-inflated", "hurdle", "ordinal"):
-            y = np.arange(4000.0) if own.name != "ordinal" else np.arange(4.0)
+        is_level = own.name.startswith("ordinal")
+        if own.name in ("zero-inflated", "hurdle") or is_level:
+            y = np.arange(4.0 if is_level else 4000.0)
             p = np.exp([float(log_p(np.array(f), k, *values)) for k in y])
             assert p.sum() == pytest.approx(1.0, abs=1e-9)
             mean = p @ y
@@ -270,8 +283,9 @@ def test_refusals(name, wrong):
             likelihoods.get(name).validate([y])
 
 
-def test_levels_add_up():
-    own = likelihoods.get("ordinal(gap_2=0.7, gap_3=0.01, gap_4=1e8)")
+@every_case(("name", "below"), [("ordinal", ndtr), ("ordinal-logistic", expit)])
+def test_levels_add_up(name, below):
+    own = likelihoods.get(f"{name}({GAPS})")
     every = [own.log_prob(F, k) for k in range(4)]
     np.testing.assert_allclose(logsumexp(every, axis=0), 0.0, atol=1e-13)
-    np.testing.assert_allclose(np.exp(every[0]), ndtr(-F), rtol=1e-13)
+    np.testing.assert_allclose(np.exp(every[0]), below(-F), rtol=1e-13)

@@ -197,4 +197,4 @@ def test_models_have_their_mean_gap_to_the_best(of_kinds):
 def test_losses_are_named_with_their_gap(of_kinds):
     found = findings.families_losses().splitlines()
     assert len(found) == 2
-    assert "survival survreg, Weibull is ahead by 0.250, and ahead of the other kernel" in found[0]
+    assert "survival survreg, Weibull is ahead by 0.250, and ahead of the other options" in found[0]
