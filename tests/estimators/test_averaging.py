@@ -457,7 +457,8 @@ def test_values_survive(tmp_path):
 def test_levels_and_times():
     """Shares of levels sum to 1 and quantiles follow them; survival curves meet their quantiles."""
     levels = np.digitize(Y, [-0.4, 0.5])
-    model = qp.GPOrdinal(KERNEL, method="ep", hyperparameters=qp.Integrate("importance", n=32))
+    average = qp.Integrate("importance", n=32)
+    model = qp.GPOrdinal(KERNEL, likelihood="probit", method="ep", hyperparameters=average)
     model.set_params(random_state=0).fit(X, levels)
     shares = model.predict_proba(NEW)
     np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-12)
