@@ -127,7 +127,8 @@ def _kinds() -> None:
     GPRegressor(**_FEW).fit(X, f).predict_quantiles(X)
     GPRegressor(likelihood="gamma", **_FEW).fit(X, np.exp(f)).loo()
     GPRegressor(likelihood="zero-inflated", **_FEW).fit(X, counts)
-    GPOrdinal(**_FEW).fit(X, np.digitize(f, [-0.5, 0.5]))
+    for noise in ("logistic", "probit"):
+        GPOrdinal(likelihood=noise, **_FEW).fit(X, np.digitize(f, [-0.5, 0.5]))
     times = np.exp(f)
     spans = np.column_stack([times, np.where(f > 0.5, np.inf, times + (f > 0.0))])
     for name in ("weibull", "log-logistic", "log-normal"):

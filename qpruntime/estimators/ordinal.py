@@ -295,7 +295,7 @@ def _normal_edges(codes: Array, weights: Array | None, count: int) -> Array:
     lower = np.cumsum(masses)[:-1] / masses.sum()
     upper = np.cumsum(masses[::-1])[-2::-1] / masses.sum()
     # The smaller tail is taken, so that levels in the opposite order have opposite edges.
-    return np.sqrt(2.0) * np.where(lower < upper, ndtri(lower), -ndtri(upper))
+    return np.asarray(np.sqrt(2.0) * np.where(lower < upper, ndtri(lower), -ndtri(upper)))
 
 
 def _begun(name: str, edges: Array) -> tuple[Likelihood, float]:
