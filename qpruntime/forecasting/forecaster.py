@@ -27,6 +27,7 @@ from qpruntime.forecasting.predictive import Ahead
 from qpruntime.forecasting.structure import ahead_of
 from qpruntime.forecasting.structure_search import choose
 from qpruntime.forecasting.trial import ObservedSeries
+from qpruntime.forecasting.volatility import volatility_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.persistence.file import Savable
 from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, warn_of_far_tails
@@ -104,6 +105,8 @@ class GPForecaster(Savable, BaseEstimator):
         Structures and models that forecasts mix, largest weight first.
     weights_ : ndarray
         Their weights, which sum to 1.
+    volatilities_ : tuple of Volatility
+        Factors of the variance of each member's observations after the fit, with weights.
     timetable_ : Timetable or None
         Counts that have repeated exactly, which forecasts mix with those of the model.
     regressors_ : tuple or None
@@ -221,6 +224,9 @@ class GPForecaster(Savable, BaseEstimator):
     def _taken(self, chosen: WeightedStructures) -> Self:
         """Store the chosen structures and their fitted models."""
         self.members_, self.weights_, self.timetable_ = chosen
+        self.volatilities_ = tuple(
+            volatility_of(member.structure, member.model.state_) for member in self.members_
+        )
         best = self.members_[0]
         self.structure_, self.model_ = best.structure, best.model
         self.seasons_, self.trend_ = best.structure.seasons, best.structure.trend
@@ -268,9 +274,12 @@ class GPForecaster(Savable, BaseEstimator):
                 f"and a forecast needs their values at its {len(steps)} times"
             )
         parts = []
-        for member in self.members_:
+        for member, volatility in zip(self.members_, self.volatilities_, strict=True):
             data = member.structure.columns(steps, X, exposure)
-            parts.append(ahead_of(member.model, data, member.structure.scale))
+            part = ahead_of(member.model, data, member.structure.scale)
+            if not volatility.is_constant:
+                part = part.scaled(*volatility, steps > self.last_)
+            parts.append(part)
         ahead = Ahead.mixed(parts, self.weights_)
         if self.timetable_ is None:
             return ahead
