@@ -278,7 +278,8 @@ class GPForecaster(Savable, BaseEstimator):
             data = member.structure.columns(steps, X, exposure)
             part = ahead_of(member.model, data, member.structure.scale)
             if not volatility.is_constant:
-                part = part.scaled(*volatility, steps > self.last_)
+                rows = steps > self.last_
+                part = part.scaled(volatility.factors, volatility.weights, rows)
             parts.append(part)
         ahead = Ahead.mixed(parts, self.weights_)
         if self.timetable_ is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
@@ -31,7 +31,8 @@ _ROWS = 500
 
 
 @restorable("volatility/1")
-class Volatility(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Volatility:
     """Factors of the variances of observations to come.
 
     Attributes
