@@ -27,7 +27,7 @@ from qpruntime.forecasting.predictive import Ahead
 from qpruntime.forecasting.structure import ahead_of
 from qpruntime.forecasting.structure_search import choose
 from qpruntime.forecasting.trial import ObservedSeries
-from qpruntime.forecasting.volatility import volatility_of
+from qpruntime.forecasting.volatility import CONSTANT, volatility_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.persistence.file import Savable
 from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, warn_of_far_tails
@@ -47,6 +47,8 @@ class GPForecaster(Savable, BaseEstimator):
     trend is a random walk, and seasons are cyclic random walks. Linear effects are integrated with
     all other parts. The predictor is the log rate of counts, or the mean of other numbers or their
     logs.
+    The variance of normal and log-normal numbers may change over time, if there are fewer than 2000
+    of them; forecasts follow the last errors.
     `GPPanelForecaster` fits many series.
 
     Parameters
@@ -221,11 +223,12 @@ class GPForecaster(Savable, BaseEstimator):
             clock, steps[rows], values[rows], columns, None if sizes is None else sizes[rows]
         )
 
-    def _taken(self, chosen: WeightedStructures) -> Self:
-        """Store the chosen structures and their fitted models."""
+    def _taken(self, chosen: WeightedStructures, constant: bool = False) -> Self:
+        """Store the chosen structures and their fitted models, with a constant variance or not."""
         self.members_, self.weights_, self.timetable_ = chosen
         self.volatilities_ = tuple(
-            volatility_of(member.structure, member.model.state_) for member in self.members_
+            CONSTANT if constant else volatility_of(member.structure, member.model.state_)
+            for member in self.members_
         )
         best = self.members_[0]
         self.structure_, self.model_ = best.structure, best.model

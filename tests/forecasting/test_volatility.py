@@ -7,7 +7,7 @@ import pytest
 from scipy import linalg, stats
 
 from qpruntime import load
-from qpruntime.forecasting import GPForecaster
+from qpruntime.forecasting import GPForecaster, GPPanelForecaster
 from qpruntime.forecasting.structure import ahead_of
 from qpruntime.forecasting.volatility import innovations
 
@@ -125,3 +125,11 @@ def test_values_that_stay_the_same_leave_an_interval():
     assert (high > low).all()
     assert model.volatilities_[0].factors.min() > 1e-3
     assert np.isfinite(model.predict_log_density([20.0, 20.0, 20.0], 3)).all()
+
+
+def test_panels_with_shared_hyperparameters_have_a_constant_variance():
+    table = {"by": np.repeat([0, 1], 120), "y": np.concatenate([CALMER, CALM])}
+    table["time"] = np.tile(np.arange(120), 2)
+    single = GPForecaster(**BARE, trend="level", noise=False, family="gaussian")
+    panel = GPPanelForecaster(single).fit("y", by="by", index="time", data=table)
+    assert panel.model(0).volatilities_[0].is_constant
