@@ -58,14 +58,14 @@ class Mixture(NamedTuple):
         s = np.maximum(s, 1e-150)
         tolerance = _CLOSE * s.min(axis=0)
         low, high = component_quantiles.min(axis=0), component_quantiles.max(axis=0)
-        quantiles = np.einsum("j,jrq->rq", self.weights, component_quantiles)
+        quantiles: Array = np.einsum("j,jrq->rq", self.weights, component_quantiles)
         row, column = np.indices(quantiles.shape).reshape(2, -1)
         for _ in range(_STEPS):
             x = quantiles[row, column]
             std = s[:, row]
             z = (x - m[:, row]) / std
             gap = self.weights @ ndtr(z) - q[column]
-            below, above = (gap < 0.0), (gap >= 0.0)
+            below, above = gap < 0.0, gap >= 0.0
             low[row[below], column[below]] = x[below]
             high[row[above], column[above]] = x[above]
             slope = self.weights @ (np.exp(-0.5 * z * z) / std) / np.sqrt(2.0 * np.pi)
