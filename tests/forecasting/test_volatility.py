@@ -131,5 +131,7 @@ def test_panels_with_shared_hyperparameters_have_a_constant_variance():
     table = {"by": np.repeat([0, 1], 120), "y": np.concatenate([CALMER, CALM])}
     table["time"] = np.tile(np.arange(120), 2)
     single = GPForecaster(**BARE, trend="level", noise=False, family="gaussian")
-    panel = GPPanelForecaster(single).fit("y", by="by", index="time", data=table)
+    panel = GPPanelForecaster(single, hyperparameters="shared").fit(
+        "y", by="by", index="time", data=table
+    )
     assert panel.model(0).volatilities_[0].is_constant
