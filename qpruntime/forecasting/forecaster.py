@@ -27,6 +27,7 @@ from qpruntime.forecasting.predictive import Ahead
 from qpruntime.forecasting.structure import ahead_of
 from qpruntime.forecasting.structure_search import choose
 from qpruntime.forecasting.trial import ObservedSeries
+from qpruntime.forecasting.volatility import CONSTANT, volatility_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.persistence.file import Savable
 from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, warn_of_far_tails
@@ -46,6 +47,8 @@ class GPForecaster(Savable, BaseEstimator):
     trend is a random walk, and seasons are cyclic random walks. Linear effects are integrated with
     all other parts. The predictor is the log rate of counts, or the mean of other numbers or their
     logs.
+    The variance of normal and log-normal numbers may change over time, if there are fewer than 2000
+    of them; forecasts follow the last errors.
     `GPPanelForecaster` fits many series.
 
     Parameters
@@ -104,6 +107,8 @@ class GPForecaster(Savable, BaseEstimator):
         Structures and models that forecasts mix, largest weight first.
     weights_ : ndarray
         Their weights, which sum to 1.
+    volatilities_ : tuple of Volatility
+        Factors of the variance of each member's observations after the fit, with weights.
     timetable_ : Timetable or None
         Counts that have repeated exactly, which forecasts mix with those of the model.
     regressors_ : tuple or None
@@ -218,9 +223,13 @@ class GPForecaster(Savable, BaseEstimator):
             clock, steps[rows], values[rows], columns, None if sizes is None else sizes[rows]
         )
 
-    def _taken(self, chosen: WeightedStructures) -> Self:
-        """Store the chosen structures and their fitted models."""
+    def _taken(self, chosen: WeightedStructures, constant: bool = False) -> Self:
+        """Store the chosen structures and their fitted models, with a constant variance or not."""
         self.members_, self.weights_, self.timetable_ = chosen
+        self.volatilities_ = tuple(
+            CONSTANT if constant else volatility_of(member.structure, member.model.state_)
+            for member in self.members_
+        )
         best = self.members_[0]
         self.structure_, self.model_ = best.structure, best.model
         self.seasons_, self.trend_ = best.structure.seasons, best.structure.trend
@@ -268,9 +277,13 @@ class GPForecaster(Savable, BaseEstimator):
                 f"and a forecast needs their values at its {len(steps)} times"
             )
         parts = []
-        for member in self.members_:
+        for member, volatility in zip(self.members_, self.volatilities_, strict=True):
             data = member.structure.columns(steps, X, exposure)
-            parts.append(ahead_of(member.model, data, member.structure.scale))
+            part = ahead_of(member.model, data, member.structure.scale)
+            if not volatility.is_constant:
+                rows = steps > self.last_
+                part = part.scaled(volatility.factors, volatility.weights, rows)
+            parts.append(part)
         ahead = Ahead.mixed(parts, self.weights_)
         if self.timetable_ is None:
             return ahead

@@ -94,7 +94,7 @@ def _fitted(
     chosen = fitted(like(structure, known), known, forecaster.integrate)
     # The parameters learnt from the other series stay with the panel.
     chosen = replace(chosen, structure=replace(chosen.structure, learnt=None))
-    return forecaster._taken(alone(chosen, known))
+    return forecaster._taken(alone(chosen, known), constant=True)
 
 
 # --- Structure and hyper-parameters shared by all series -----------------------------------------

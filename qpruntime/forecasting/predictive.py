@@ -68,6 +68,32 @@ class Ahead:
         """Return the distributions at these rows of times."""
         return replace(self, mixture=self.mixture.at(rows))
 
+    def scaled(self, factors: Array, weights: Array, rows: NDArray[np.bool_]) -> Ahead:
+        """Return a mixture of normal observations whose variances at `rows` are multiplied.
+
+        Parameters
+        ----------
+        factors, weights : ndarray, shape (K,)
+            Factors of the variance, and their weights, which sum to 1.
+        rows : ndarray of bool, shape (T,)
+        """
+        mean, variance, shares = self.mixture
+        scales = np.array([likelihood.parameters["scale"] for likelihood in self.likelihoods])
+        # A likelihood has one scale at all times: the rest is variance of the predictor.
+        scales, noise = scales * np.sqrt(min(1.0, float(factors.min()))), scales**2
+        by_row = np.where(rows, factors[:, None], 1.0)[:, None]
+        variances = by_row * (variance + noise[:, None]) - (scales**2)[:, None]
+        mixture = Mixture(
+            np.tile(mean, (factors.size, 1)),
+            variances.reshape(-1, mean.shape[1]),
+            np.outer(weights, shares).ravel(),
+        )
+        likelihoods = [
+            likelihood.with_parameters(scale=scale)
+            for likelihood, scale in zip(self.likelihoods, scales.tolist(), strict=True)
+        ]
+        return Ahead(mixture, likelihoods * factors.size, self.scale)
+
     def mean(self) -> Array:
         """Return the expected observations, shape (T,)."""
         mean, variance, weights = self.mixture

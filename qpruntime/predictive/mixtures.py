@@ -51,27 +51,35 @@ class Mixture(NamedTuple):
 
     def quantiles(self, q: Array) -> Array:
         """Return quantiles of levels (Q,), shape (R, Q), by Newton steps within brackets."""
-        m, s = self.mean[..., None], np.sqrt(np.maximum(self.variance, 0.0))[..., None]
-        component_quantiles = m + s * ndtri(q)
+        m, s = self.mean, np.sqrt(np.maximum(self.variance, 0.0))
+        component_quantiles = m[..., None] + s[..., None] * ndtri(q)
         if len(self.weights) == 1:
             return np.asarray(component_quantiles[0])
         s = np.maximum(s, 1e-150)
+        tolerance = _CLOSE * s.min(axis=0)
         low, high = component_quantiles.min(axis=0), component_quantiles.max(axis=0)
-        w = self.weights[:, None, None]
-        x = (w * component_quantiles).sum(axis=0)
+        quantiles: Array = np.einsum("j,jrq->rq", self.weights, component_quantiles)
+        row, column = np.indices(quantiles.shape).reshape(2, -1)
         for _ in range(_STEPS):
-            z = (x - m) / s
-            gap = (w * ndtr(z)).sum(axis=0) - q
-            low, high = np.where(gap < 0.0, x, low), np.where(gap < 0.0, high, x)
-            slope = (w * np.exp(-0.5 * z * z) / s).sum(axis=0) / np.sqrt(2.0 * np.pi)
+            x = quantiles[row, column]
+            std = s[:, row]
+            z = (x - m[:, row]) / std
+            gap = self.weights @ ndtr(z) - q[column]
+            below, above = gap < 0.0, gap >= 0.0
+            low[row[below], column[below]] = x[below]
+            high[row[above], column[above]] = x[above]
+            slope = self.weights @ (np.exp(-0.5 * z * z) / std) / np.sqrt(2.0 * np.pi)
             with np.errstate(divide="ignore", invalid="ignore"):
                 step = x - gap / slope
-            new = np.where((step > low) & (step < high), step, 0.5 * (low + high))
-            done = np.abs(new - x) <= _CLOSE * s.min(axis=0)
-            x = new
-            if done.all():
+            least, most = low[row, column], high[row, column]
+            new = np.where((step > least) & (step < most), step, 0.5 * (least + most))
+            quantiles[row, column] = new
+            # The few quantiles in the tails take most steps: the others are left as they are.
+            moving = np.abs(new - x) > tolerance[row]
+            row, column = row[moving], column[moving]
+            if not row.size:
                 break
-        return np.asarray(x)
+        return quantiles
 
 
 def warn_of_far_tails(

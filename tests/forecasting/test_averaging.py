@@ -137,15 +137,15 @@ def test_quantiles_are_those_of_draws(both):
     draws = np.empty((8, number))
     for k, one in enumerate(single.values()):
         rows = np.flatnonzero(chosen == k)
-        mixture = one._ahead(8, None, None, None).mixture
-        f = mixture.mean[0, :, None] + np.sqrt(mixture.variance[0, :, None]) * rng.normal(
-            size=(8, rows.size)
-        )
+        ahead = one._ahead(8, None, None, None)
+        mean, variance, shares = ahead.mixture
+        part = rng.choice(len(shares), rows.size, p=shares)
+        f = rng.normal(mean[part], np.sqrt(variance[part])).T
         if model.family_ == "poisson":
             draws[:, rows] = rng.poisson(np.exp(f))
         else:
-            scale, own = one.model_.state_.likelihood(0).parameters["scale"], one.structure_.scale
-            draws[:, rows] = own.back(f + scale * rng.normal(size=f.shape))
+            scales = np.array([one.parameters["scale"] for one in ahead.likelihoods])
+            draws[:, rows] = ahead.scale.back(rng.normal(f, scales[part]))
     below = np.array(
         [(row[:, None] < at).mean(axis=0) for row, at in zip(draws, found, strict=True)]
     )
@@ -168,6 +168,9 @@ def test_a_trend_that_is_given_stays_alone(both):
         assert one.trends_ == {name: 1.0}
         data = one.structure_.columns(np.arange(60.0, 68.0), None, None)
         alone = ahead_of(one.model_, data, one.structure_.scale)
+        volatility = one.volatilities_[0]
+        if not volatility.is_constant:
+            alone = alone.scaled(volatility.factors, volatility.weights, np.ones(8, dtype=bool))
         np.testing.assert_array_equal(one.predict(8), alone.mean())
         np.testing.assert_array_equal(one.predict_quantiles(8, q=LEVELS), alone.quantiles(LEVELS))
 
@@ -194,7 +197,10 @@ def test_parts_that_are_integrated_and_have_regressors():
     model = GPForecaster(**{**BARE, "trend": "average", "family": "gaussian", "integrate": "auto"})
     model.fit(REALS + 3.0 * holiday, {"holiday": holiday.astype(float)})
     assert len(model.trends_) > 1
-    nodes = sum(one.model.state_.count for one in model.members_)
+    nodes = sum(
+        one.model.state_.count * volatility.factors.size
+        for one, volatility in zip(model.members_, model.volatilities_, strict=True)
+    )
     assert model.members_[0].model.state_.count > 1
     weights = model._ahead(2, {"holiday": [0.0, 1.0]}, None, None).mixture.weights
     assert len(weights) == nodes > len(model.trends_)
