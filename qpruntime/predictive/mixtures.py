@@ -58,17 +58,19 @@ class Mixture(NamedTuple):
         s = np.maximum(s, 1e-150)
         tolerance = _CLOSE * s.min(axis=0)
         low, high = component_quantiles.min(axis=0), component_quantiles.max(axis=0)
-        quantiles: Array = np.einsum("j,jrq->rq", self.weights, component_quantiles)
+        # Sums, not products of matrices: equal rows have equal bits.
+        w = self.weights[:, None]
+        quantiles: Array = (w[..., None] * component_quantiles).sum(axis=0)
         row, column = np.indices(quantiles.shape).reshape(2, -1)
         for _ in range(_STEPS):
             x = quantiles[row, column]
             std = s[:, row]
             z = (x - m[:, row]) / std
-            gap = self.weights @ ndtr(z) - q[column]
+            gap = (w * ndtr(z)).sum(axis=0) - q[column]
             below, above = gap < 0.0, gap >= 0.0
             low[row[below], column[below]] = x[below]
             high[row[above], column[above]] = x[above]
-            slope = self.weights @ (np.exp(-0.5 * z * z) / std) / np.sqrt(2.0 * np.pi)
+            slope = (w * np.exp(-0.5 * z * z) / std).sum(axis=0) / np.sqrt(2.0 * np.pi)
             with np.errstate(divide="ignore", invalid="ignore"):
                 step = x - gap / slope
             least, most = low[row, column], high[row, column]
