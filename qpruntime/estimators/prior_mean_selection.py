@@ -245,7 +245,7 @@ class _Comparison:
     def check(self, held_out: NDArray[np.intp], scores: Array) -> None:
         """Raise `_Unpromising` if trees alone lose to the process at the rows of one fold.
 
-        On 36 tables, each cut twice, both together gained significantly only where trees alone were
+        On 35 tables, each cut twice, both together gained significantly only where trees alone were
         ahead by a standard error or more there.
         """
         judges = self._rows[self._left_out]
