@@ -31,7 +31,7 @@ from qpruntime.predictive.density import log_density
 
 __all__ = ["GPOrdinal"]
 
-# Likelihood of each noise, and its spread: logistic noise is nearly normal of this scale.
+# Likelihood of each noise, and its unit: logistic noise is nearly normal of this deviation.
 _NOISES = {"logistic": ("ordinal-logistic", 1.7), "probit": ("ordinal", 1.0)}
 # Gaps of thresholds are learnt between these.
 _GAPS = (1e-3, 1e3)

@@ -243,11 +243,7 @@ class _Comparison:
         self._process_alone = self._densities(processes, self._plain)
 
     def check(self, held_out: NDArray[np.intp], scores: Array) -> None:
-        """Raise `_Unpromising` if trees alone lose to the process at the rows of one fold.
-
-        On 35 tables, each cut twice, both together gained significantly only where trees alone were
-        ahead by a standard error or more there.
-        """
+        """Raise `_Unpromising` if trees alone lose to the process at the rows of one fold."""
         judges = self._rows[self._left_out]
         of_fold = np.isin(judges, held_out)
         scores_of_judges = scores[np.searchsorted(held_out, judges[of_fold])]

@@ -18,9 +18,7 @@ from qpruntime.forecasting.trial import MANY, SURE
 
 __all__ = ["CONSTANT", "Volatility", "innovations", "volatility_of"]
 
-#: Decay of the weights of squared errors by step, and degrees of freedom of errors. With other
-#: decays from .8 to .9 and 8 degrees of freedom, the CRPS of 157 forecasts of yearly series
-#: differed by 1 % at most.
+#: Decay of the weights of squared errors by step, and degrees of freedom of errors.
 _DECAY, _FREEDOM = 0.85, 5.0
 #: Student's t has so many equally likely variances. Densities of logarithms so have a mean.
 _VALUES = 9

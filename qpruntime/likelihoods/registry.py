@@ -30,8 +30,18 @@ _PACKAGE = __name__.rpartition(".")[0]
 
 
 #: Modules of kinds of y. The first call of `get` does not import them, which takes 0.12 s.
-_KINDS = {"beta", "gamma", "gaussian", "noisy_probit", "ordinal", "ordinal_logistic"}
-_KINDS |= {"survival", "zero_inflated"}
+_KINDS = frozenset(
+    (
+        "beta",
+        "gamma",
+        "gaussian",
+        "noisy_probit",
+        "ordinal",
+        "ordinal_logistic",
+        "survival",
+        "zero_inflated",
+    )
+)
 
 
 def _defined(kinds: bool) -> dict[str, Likelihood]:
