@@ -1,4 +1,4 @@
-"""Boosted trees of scikit-learn as arrays, which files without code can hold."""
+"""Boosting of scikit-learn: the columns that it sees, and its trees as arrays for files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,64 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from qpruntime._restorable import restorable_call
+from qpruntime._restorable import restorable, restorable_call
 from qpruntime._sealed_file import DamagedFile
 from qpruntime._typing import Array, IntArray
 from qpruntime.estimators.boosted_trees_kernels import add_trees
 
-__all__ = ["BoostedTrees", "as_arrays"]
+__all__ = ["BoostedTrees", "CodedColumns", "as_arrays"]
+
+# Fewest columns of 0 and 1 that become one, and the fewest rows in which two of them would be 1 if
+# they were independent. Boosting of 322 000 flights takes a fifth of the time with 8 columns in
+# place of 54; the losses of 25 tables with and without codes are alike on average.
+_FEWEST_COLUMNS, _FEWEST_OVERLAPS = 3, 20.0
+
+
+@restorable("coded-columns/1")
+@dataclass(frozen=True, eq=False)
+class CodedColumns:
+    """Inputs with one column of codes for adjacent columns of 0 and 1 that exclude each other.
+
+    Such columns are the levels of a category. A code is the place of the 1, from 1 on, and 0 if
+    there is none; it is missing where a column is neither 0 nor 1.
+
+    Attributes
+    ----------
+    first, end : ndarray of int, shape (G,)
+        First column of each category, and the one after its last.
+    """
+
+    first: IntArray
+    end: IntArray
+
+    @classmethod
+    def of(cls, X: Array) -> CodedColumns:
+        """Return the categories among the columns of X, shape (N, d)."""
+        n, d = X.shape
+        categories, start, shares = [], 0, [0.0]
+        occupied = np.zeros(n, dtype=bool)
+        for k in range(d + 1):
+            is_binary = k < d and bool(((X[:, k] == 0.0) | (X[:, k] == 1.0)).all())
+            ones = X[:, k] == 1.0 if is_binary else occupied
+            if not is_binary or (occupied & ones).any():
+                pairs = (sum(shares) ** 2 - sum(share**2 for share in shares)) / 2.0
+                if k - start >= _FEWEST_COLUMNS and n * pairs >= _FEWEST_OVERLAPS:
+                    categories.append((start, k))
+                start, shares = (k, []) if is_binary else (k + 1, [])
+                occupied = np.zeros(n, dtype=bool)
+            if is_binary:
+                occupied |= ones
+                shares.append(float(ones.mean()))
+        first, end = np.array(categories, dtype=np.intp).reshape(-1, 2).T
+        return cls(first, end)
+
+    def __call__(self, X: Array) -> Array:
+        """Return inputs with codes, shape (T, d), those of no category first."""
+        if not self.first.size:
+            return X
+        spans = [slice(first, end) for first, end in zip(self.first, self.end, strict=True)]
+        others = np.delete(X, np.r_[tuple(spans)], axis=1)
+        return np.column_stack([others, *(_codes(X[:, span]) for span in spans)])
 
 
 @restorable_call("boosted-trees/1")
@@ -70,6 +122,8 @@ class BoostedTrees:
         return np.column_stack([1.0 - shares, shares])
 
     def _scores(self, X: Array) -> Array:
+        if X.shape[1] != self.n_features_in_:
+            raise DamagedFile(f"trees of {self.n_features_in_} columns, and {X.shape[1]} of inputs")
         sums = np.tile(self.base, (len(X), 1))
         arrays = self.roots, self.children, self.feature, self.threshold
         add_trees(np.ascontiguousarray(X), *arrays, self.missing_left, self.value, sums)
@@ -93,6 +147,13 @@ class BoostedTrees:
     def __reduce__(self) -> tuple[type[BoostedTrees], tuple[Any, ...]]:
         """Make a copy by a call, which checks what a file holds."""
         return BoostedTrees, tuple(vars(self).values())
+
+
+def _codes(indicators: Array) -> Array:
+    """Return the codes of rows of indicators."""
+    ones = indicators == 1.0
+    codes = np.where(ones.any(axis=1), np.argmax(ones, axis=1) + 1.0, 0.0)
+    return np.where((ones | (indicators == 0.0)).all(axis=1), codes, np.nan)
 
 
 # Map of predictions to scores by the loss of a regressor.

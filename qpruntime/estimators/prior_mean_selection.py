@@ -20,6 +20,7 @@ from qpruntime._duration import announce
 from qpruntime._memory import fits
 from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
+from qpruntime.estimators.boosted_trees import CodedColumns
 from qpruntime.estimators.prior_mean import (
     CrossFitted,
     Target,
@@ -129,7 +130,7 @@ def with_mean(
     rng_copy = copy.deepcopy(rng)
     seed = int(rng_copy.integers(2**31))
     X = data.inputs.in_memory().X
-    comparison = None
+    comparison = columns = None
     if estimator is None:
         comparison = _unless_it_fails(
             lambda: _Comparison(X, processes, offset, settings, seed, train)
@@ -137,10 +138,11 @@ def with_mean(
         if comparison is None:
             return *train(processes, settings, rng), None
         announce(f"boosting of {len(X)} rows", _SECONDS * X.size, "prior_mean=None spares it")
+        columns = CodedColumns.of(X)
     try:
         mean, scores = cross_fitted(
             target.boosting(seed) if estimator is None else estimator,
-            X,
+            X if columns is None else columns(X),
             replace(target, groups=data.groups),
             [(_graded(data.projector.likelihood), data.y) for data in processes],
             data.weights,
@@ -151,6 +153,7 @@ def with_mean(
         )
     except _Unpromising:
         return *train(processes, settings, rng), None
+    mean = replace(mean, columns=columns)
     with _all_may_be_in_the_mean():
         if comparison is not None:
             judged = _unless_it_fails(lambda: comparison.judged(mean, scores))

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 import qpruntime
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor
 from qpruntime._sealed_file import DamagedFile
-from qpruntime.estimators.boosted_trees import BoostedTrees, as_arrays
+from qpruntime.estimators.boosted_trees import BoostedTrees, CodedColumns, as_arrays
 from tests.estimators.test_prior_mean_selection import FEW, thresholds
 from tests.tools.cases import every_case, refuses
 
@@ -66,6 +66,7 @@ def test_arrays_that_would_be_walked_without_end_are_refused():
     back[0, 1] = -1
     for name, array in [*ends.items(), ("children", back)]:
         refuses("no fit has made", replace, trees, error=DamagedFile, **{name: array})
+    refuses("trees of 4 columns, and 3", trees.predict_proba, X[:, :3], error=DamagedFile)
     # A node that leads back ends the walk, as a leaf does.
     loop = trees.children.copy()
     loop[3] = [0, 1]
@@ -83,7 +84,10 @@ def test_arrays_that_would_be_walked_without_end_are_refused():
 )
 def test_models_with_boosting_are_saved(model, observed, tmp_path):
     X, f, rng = thresholds(400)
+    # Levels of a category, which trees see as one column.
+    X = np.column_stack([X, np.digitize(X[:, [1]], [0.3, 0.7]) == np.arange(3)])
     model = model(**FEW).fit(X, observed(f, rng))
+    assert [trees.n_features_in_ for trees in model.prior_mean_.estimators] == [6] * 5
     model.save(tmp_path / "model")
     again = qpruntime.load(tmp_path / "model")
     assert isinstance(again.prior_mean_.estimators[0], BoostedTrees)
@@ -108,3 +112,28 @@ def test_other_models_stay_as_they_are():
     assert isinstance(as_arrays(later), BoostedTrees)
     del later._predictors
     assert as_arrays(later) is later
+
+
+def test_levels_that_exclude_each_other_become_one_column():
+    rng = np.random.default_rng(1)
+    levels = rng.integers(0, 4, 500)
+    one_hot = (levels[:, None] == np.arange(4)).astype(float)
+    others = rng.normal(size=(500, 2))
+    flags = (rng.random((500, 3)) < 0.5).astype(float)
+    X = np.column_stack([others[:, :1], one_hot, flags, others[:, 1:], one_hot[:, 1:]])
+    columns = CodedColumns.of(X)
+    np.testing.assert_array_equal(columns.first, [1, 9])
+    np.testing.assert_array_equal(columns.end, [5, 12])
+    expected = np.column_stack([others[:, :1], flags, others[:, 1:], levels + 1.0, levels])
+    np.testing.assert_array_equal(columns(X), expected)
+    odd = np.tile(X[levels == 2][:1], (3, 1))
+    odd[0, 1], odd[1, 1], odd[2, 1:5] = 1.0, np.nan, 0.0
+    np.testing.assert_array_equal(columns(odd)[:, -2], [1.0, np.nan, 0.0])
+
+
+@pytest.mark.parametrize("share", [0.5, 0.004])
+def test_flags_that_exclude_each_other_by_chance_or_not_at_all_stay(share):
+    flags = (np.random.default_rng(2).random((500, 30)) < share).astype(float)
+    columns = CodedColumns.of(flags)
+    assert columns.first.size == 0
+    assert columns(flags) is flags

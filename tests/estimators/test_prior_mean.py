@@ -36,6 +36,7 @@ from qpruntime.estimators.prior_mean_selection import (
     boosted_rates,
 )
 from qpruntime.learning.fit import fit_processes
+from qpruntime.learning.inputs import RowGroups
 from qpruntime.learning.settings import generator
 from qpruntime.likelihoods import get
 from tests.tools.cases import every_case
@@ -372,6 +373,27 @@ def test_trees_have_leaves_in_proportion_to_many_rows(rows, leaves):
     assert (trees.max_leaf_nodes, trees.random_state, trees.early_stopping) == (leaves, 7, True)
     numbers = replace(target, default=boosted_numbers).boosting(0)
     assert (numbers.max_leaf_nodes, numbers.loss) == (leaves, "absolute_error")
+
+
+def test_trees_that_pass_the_first_fold_go_on():
+    """Trees of two leaves need more than the first 100 steps here."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(2000, 2))
+    y = np.sin(40.0 * X[:, 0]) + X[:, 1] + 0.05 * rng.standard_normal(2000)
+    target = Target(y, None, OfNumbers(0.0, 1.0), False, boosted_numbers)
+    trees = target.boosting(0).set_params(max_leaf_nodes=2)
+    first_scores = []
+    given = target, [(get("gaussian"), y)], None, None, 0.0, 0
+    mean, _ = cross_fitted(trees, X, *given, lambda *told: first_scores.append(told))
+    short, scores = cross_fitted(trees, X, *given)
+    ((held_out, first),) = first_scores
+    np.testing.assert_array_equal(first, scores[held_out])
+    assert [model.n_iter_ for model in short.estimators] == [100] * 5
+    assert all(100 < model.n_iter_ <= 600 for model in mean.estimators)
+    # Without rows that could judge, trees end where they were.
+    alone = replace(given[0], groups=RowGroups(X, np.arange(2000) // 1000))
+    mean, _ = cross_fitted(trees, X, alone, *given[1:], lambda *_: None)
+    assert [model.n_iter_ for model in mean.estimators] == [100] * 2
 
 
 @every_case("rows, folds", [(50_000, 5), (50_001, 3)])
