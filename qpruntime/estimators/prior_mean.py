@@ -376,7 +376,7 @@ def cross_fitted(
             "count as one, unless groups=numpy.arange(len(y)) makes each a group"
         )
     scores = np.empty((n, len(observed)))
-    models = []
+    models: list[BaseEstimator] = []
     folds = _FOLDS if n <= _MANY else _FOLDS_OF_MANY
     for train, held_out in _folds(target, groups, seed, folds):
         fold = X, target, groups, train, held_out, seed
