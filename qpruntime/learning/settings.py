@@ -52,8 +52,8 @@ class Settings:
     `search` has how hyper-parameters are searched for, if `optimize` is true. `inducing` is None
     for the dense engine; `approximate` is that of `Series`. `seeded` says whether the user gives a
     seed: without one, draws of hyper-parameters are the same in every fit. Model
-    selection learns its default kernel alone if `compare_kernels` is false. `linear` gives the
-    default kernel of a dense fit a linear part.
+    selection learns its default kernel alone, with the fewest inducing points, if `compare_kernels`
+    is false. `linear` gives the default kernel of a dense fit a linear part.
     """
 
     kernel: Kernel | str | None

@@ -357,7 +357,8 @@ def refit_inducing(
         left_out = sample(n, LOO_ROWS, context.rng)
         search = replace(search, data=replace(data, inputs=inputs), left_out=left_out)
         scored = search.run(kernel, projector, scored.m, "", None)
-    scored = search.grow_inducing(kernel, projector, scored)
+    if context.settings.compare_kernels:
+        scored = search.grow_inducing(kernel, projector, scored)
     last_one = number + 1 == context.processes
     context.stages.begin(
         f"stage 3 of 3{context.process_label(number)}, final fit of all {n} rows",

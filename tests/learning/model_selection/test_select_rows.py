@@ -1,6 +1,7 @@
 """The policy makes the same choice and the same bits wherever rows are, and whoever computes."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,11 @@ import pytest
 from qpruntime import GPClassifier, Inducing, NumericalError
 from qpruntime.estimators import input_data
 from qpruntime.inference.local import storage
+from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.model_selection import budget, inducing_growth, select
+from qpruntime.learning.settings import Data, settings_of
+from qpruntime.likelihoods import get
+from qpruntime.projection.projector import Projector
 from tests.tools.dask_cluster import two_workers
 
 N, D = 200, 11
@@ -96,3 +101,20 @@ def test_on_a_cluster(tmp_path, monkeypatch):
     with two_workers(tmp_path / "cluster", monkeypatch) as cluster:
         for inputs in (X, *rows):
             same(fitted(inputs, of_inducing={"scheduler": cluster.address}), plain)
+
+
+def test_a_process_that_adds_nothing_to_trees_has_the_fewest_inducing_points(monkeypatch):
+    grown, grow = [], inducing_growth.InducingSearch.grow_inducing
+    monkeypatch.setattr(
+        inducing_growth.InducingSearch,
+        "grow_inducing",
+        lambda *given: grown.append(given) or grow(*given),
+    )
+    settings = settings_of(GPClassifier(inducing=Inducing(nearest=7)))
+    y, projector = np.where(LABELS, 1.0, -1.0), Projector(get("probit"), "ep")
+    for compare in (True, False):
+        data = Data(Inputs(X), y, projector, np.zeros(N))
+        given = replace(settings, compare_kernels=compare)
+        _, choice = select.fit_with_selection([data], given, np.random.default_rng(0), 1.0)
+        assert len(grown) == 1
+        assert (choice.inducing == (10,)) == (not compare)
