@@ -41,8 +41,7 @@ from qpruntime.estimators.input_data import (
 )
 from qpruntime.estimators.latent_functions import Components, LatentPaths, components_of
 from qpruntime.estimators.monotone import monotone_data
-from qpruntime.estimators.option_checks import refuse_idle
-from qpruntime.estimators.parameters import Parameters
+from qpruntime.estimators.parameters import Parameters, refuse_idle
 from qpruntime.estimators.prior_mean import CrossFitted, Target
 from qpruntime.estimators.prior_mean_selection import with_mean
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
@@ -57,7 +56,7 @@ from qpruntime.learning.fit import fit_processes
 from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.model_selection.budget import Stage
-from qpruntime.learning.rank_transform import Warp
+from qpruntime.learning.scaling import Warp
 from qpruntime.learning.settings import Data, Settings, Slopes, generator, left_open, settings_of
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood

@@ -28,8 +28,7 @@ from sklearn.utils.validation import (
 from qpruntime._typing import Array
 from qpruntime._validation import no_text, shown, unmasked
 from qpruntime.dataframes.encoding import EncodedTable
-from qpruntime.dataframes.feature_rows import FeatureRows, read_rows
-from qpruntime.dataframes.lazy_rows import LazyInputs, as_array
+from qpruntime.dataframes.lazy_rows import FeatureRows, LazyInputs, as_array, read_rows
 from qpruntime.dataframes.levels import (
     is_missing,
     kinds_of,

@@ -31,8 +31,8 @@ from qpruntime.inference.multiclass.posterior import (
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 from qpruntime.inference.multiclass.sparse import SparseClassPosterior, settled_by_points
 from qpruntime.inference.sparse.features import InducingInputs as Points
-from qpruntime.learning.default_kernel import automatic_start, default_start, given_start
 from qpruntime.learning.inducing_points import clusters, levels_of, sample, units
+from qpruntime.learning.initialisation import automatic_start, default_start, given_start
 from qpruntime.learning.inputs import Inputs, RowGroups
 from qpruntime.learning.model_selection.budget import DENSE_ROW_LIMIT
 from qpruntime.learning.options import Inducing, Series, integrate_of

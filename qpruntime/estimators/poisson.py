@@ -26,12 +26,11 @@ from qpruntime.estimators.input_data import fit_data, kernel_of_columns, weighed
 from qpruntime.estimators.prior_mean import OfRates, Target, given_estimator, prior_mean
 from qpruntime.estimators.prior_mean_selection import boosted_rates
 from qpruntime.estimators.process import Process, commit, draft_of, renewed
-from qpruntime.learning.default_kernel import Start, default_start
 from qpruntime.learning.inducing_points import sample
+from qpruntime.learning.initialisation import Start, default_start
 from qpruntime.learning.inputs import Inputs
-from qpruntime.learning.optimise import Optimum
+from qpruntime.learning.optimise import Optimum, optimise
 from qpruntime.learning.options import Integrate
-from qpruntime.learning.restarts import optimise
 from qpruntime.learning.scaling import Units
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.solvers import solvers

@@ -28,7 +28,6 @@ from qpruntime.estimators.prior_mean import (
     line_densities,
     rarest_groups,
 )
-from qpruntime.learning.dense_solver import Dense
 from qpruntime.learning.inducing_points import FIRST_INDUCING, sample
 from qpruntime.learning.model_selection.budget import (
     Budget,
@@ -45,6 +44,7 @@ from qpruntime.learning.model_selection.inducing_growth import (
 from qpruntime.learning.model_selection.select import COMPARISON_ROWS, Choice
 from qpruntime.learning.options import Inducing
 from qpruntime.learning.settings import Data, Settings
+from qpruntime.learning.solvers import Dense
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.projection.projector import Projector

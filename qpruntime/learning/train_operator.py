@@ -23,7 +23,7 @@ from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem, check_powers
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.gradients import covariance_function
-from qpruntime.learning.default_kernel import Start
+from qpruntime.learning.initialisation import Start
 from qpruntime.learning.objective import (
     OBJECTIVES,
     Family,
