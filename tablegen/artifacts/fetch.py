@@ -7,7 +7,6 @@ then the bytes are in a file beside it, from which the next call goes on.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
@@ -16,8 +15,9 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -32,11 +32,16 @@ from tablegen.artifacts import registry
 from tablegen.artifacts.publish import digest_of
 from tablegen.files.target import resolve
 
+fcntl: Any = None
+with suppress(ImportError):  # not there on Windows
+    import fcntl
+
 __all__ = ["Cut", "TransferLimits", "fetch"]
 
 #: Names the registry where none is given.
 VARIABLE = "QP_REGISTRY"
 Report = Callable[[int, int | None], None]
+_CHUNK = 1 << 18
 
 
 def fetch(
@@ -132,14 +137,12 @@ def _bring(
     """Put the file of the URL in its place, if it is what was wanted."""
     import pooch
 
-    def check(path: Path) -> None:
-        _check(path, url, wanted, entry)
-
     known = entry.sha256 if entry else wanted
     mark = (known or hashlib.sha256(url.encode()).hexdigest())[:16]
-    partial = target.with_name(f"{target.name[:60]}.{mark}.part")
+    part = target.with_name(f"{target.name[:60]}.{mark}.part")
     size = entry.size if entry else None
-    transfer = Transfer(partial, known is not None, size, check, report, limits)
+    check = partial(_check, url=url, wanted=wanted, entry=entry)
+    transfer = Transfer(part, known is not None, size, check, report, limits)
     pooch.get_logger().setLevel("WARNING")
     # pooch keeps a file that is there, and may not replace any other: what an earlier call that was
     # killed has left goes.
@@ -200,16 +203,13 @@ def _look_up(
         )
     base = location.removesuffix(registry.FILE).rstrip("/") or "/"
     url = f"{_url(base)}/{registry.FILE}"
-    contents: list[bytes] = []
     with tempfile.TemporaryDirectory() as folder:
-        partial = Path(folder) / registry.FILE
+        part = Path(folder) / registry.FILE
         few = TransferLimits(limits.silence, limits.window, 0.0, limits.tries, registry.LARGEST)
-
-        def keep(path: Path) -> None:
-            contents.append(path.read_bytes())
-
-        Transfer(partial, False, None, keep, None, few)(url, f"{partial}.whole", None)
-    entry = registry.choose(registry.read(contents[0], printable(url)), name, printable(url))
+        whole = Path(f"{part}.whole")
+        Transfer(part, False, None, lambda _: None, None, few)(url, str(whole), None)
+        contents = whole.read_bytes()
+    entry = registry.choose(registry.read(contents, printable(url)), name, printable(url))
     return f"{_url(base)}/{entry.file}", entry
 
 
@@ -257,14 +257,6 @@ def _hash(sha256: str | None) -> str | None:
     if not re.fullmatch("[0-9a-f]{64}", text):
         raise InputError(f"sha256 is 64 hexadecimal digits, got {shown(sha256)}")
     return text
-
-
-fcntl: Any = None
-with contextlib.suppress(ImportError):  # not there on Windows
-    import fcntl
-
-
-_CHUNK = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -317,11 +309,11 @@ class Transfer:
         resumes: bool,
         nbytes: int | None,
         check: Callable[[Path], None],
-        report: Callable[[int, int | None], None] | None = None,
-        limits: TransferLimits | None = None,
+        report: Report | None,
+        limits: TransferLimits,
     ) -> None:
         self._partial, self._nbytes, self._check = partial, nbytes, check
-        self._report, self._limits, self._resumes = report, limits or TransferLimits(), resumes
+        self._report, self._limits, self._resumes = report, limits, resumes
 
     def __call__(self, url: str, output_file: str, pooch: object, check_only: bool = False) -> None:
         """Bring all bytes of the URL; `TableError` if it cannot be, or another process does."""
@@ -419,7 +411,7 @@ def _appended(path: Path) -> BinaryIO:
     return open(path, "ab", opener=lambda name, flags: os.open(name, flags | more, 0o666))
 
 
-@contextlib.contextmanager
+@contextmanager
 def _held(lock: Path, url: str) -> Iterator[None]:
     """Hold a lock that the system takes back when the process ends; its file goes with it."""
     with _appended(lock) as file:
@@ -481,7 +473,9 @@ def _by_http(url: str, start: int, silence: float) -> _Source:
     span = answer.headers.get("Content-Range", "")
     if answer.status_code == 206 and not span.startswith(f"bytes {start}-"):
         answer.close()
-        return _by_http(url, 0, silence) if start else _unusable(url, span)
+        if start:
+            return _by_http(url, 0, silence)
+        raise TableError(f"{printable(url)}: the server sends another part: {printable(span)!r}")
     begin = start if answer.status_code == 206 else 0
     total = begin + int(length) if plain and length.isdecimal() and len(length) < 20 else None
 
@@ -496,10 +490,6 @@ def _by_http(url: str, start: int, silence: float) -> _Source:
             raise Cut(f"the connection was cut ({type(error).__name__})") from error
 
     return _Source(begin, total, pieces())
-
-
-def _unusable(url: str, span: str) -> _Source:
-    raise TableError(f"{printable(url)}: the server sends another part: {printable(span)!r}")
 
 
 def _by_file_system(url: str, start: int) -> _Source:
