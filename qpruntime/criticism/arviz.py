@@ -147,7 +147,7 @@ def _joined(groups: dict[str, Dataset]) -> DataTree:
         old = False
     if not old:
         return xarray.DataTree.from_dict(groups)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # ArviZ announces its next release
+    # ArviZ announces its next release.
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
         import arviz
     return arviz.InferenceData(**groups)

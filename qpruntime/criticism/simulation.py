@@ -183,8 +183,7 @@ def check_calibration(
     z = np.empty((count, kept.size))
     for i in range(count):
         f, y = simulated.once(rng)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             if anew:
                 again = clone(model).fit(points, simulated.outcomes(y), *simulated.exposures)
                 mean, variance = again.latent(points)

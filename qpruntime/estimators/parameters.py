@@ -5,8 +5,6 @@ are looked up from subclasses, where these names are not imported. Options that 
 are refused, with a message that says what to do instead.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass

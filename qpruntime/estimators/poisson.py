@@ -463,19 +463,8 @@ def judged(
         mean + np.log(exposed[sampled]),
         shares,
     )
-    judge_settings = replace(
-        settings,
-        solver="dense",
-        search=settings.search.but(
-            restarts=0,
-            ftol=max(settings.search.ftol, _EARLY),
-            max_iter=min(settings.search.max_iter, _STEPS),
-            callback=None,
-        ),
-        n_jobs=None,
-        verbose=0,
-        inducing=None,
-    )
+    short = settings.shortened(_EARLY, _STEPS, callback=None)
+    judge_settings = replace(short, solver="dense", n_jobs=None, verbose=0, inducing=None)
     start = float(np.clip(excess, BOUNDS[0], 1e-3 * BOUNDS[1]))
     noisy = get(DISPERSED["exp"], dispersion=start)
     wide = replace(

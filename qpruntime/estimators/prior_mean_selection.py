@@ -191,8 +191,7 @@ _Result = TypeVar("_Result")
 
 def _unless_it_fails(compute: Callable[[], _Result]) -> _Result | None:
     """Return what is computed; None if there is no proper posterior, or training fails."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         try:
             return compute()
         except (NumericalError, InputError) as error:
@@ -427,8 +426,7 @@ def beside_a_process(
             def prior(b: float, level: float = level, at: Array = score - centre) -> Array:
                 return np.asarray(level + b * at + known)
 
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 shifted = replace(data, prior=prior(slope[k]))
                 try:
                     (fit,), _ = train([shifted], few, rng)
@@ -444,13 +442,8 @@ def beside_a_process(
 
 def _few(settings: Settings) -> Settings:
     """Return the settings of a dense fit of few rows."""
-    search = settings.search.but(
-        restarts=0,
-        callback=None,
-        ftol=max(_FTOL, settings.search.ftol),
-        max_iter=min(_ITERATIONS, settings.search.max_iter),
-    )
-    return replace(settings, inducing=None, search=search, verbose=0)
+    short = settings.shortened(_FTOL, _ITERATIONS, callback=None)
+    return replace(short, inducing=None, verbose=0)
 
 
 def _projector(fit: Fit, data: Data) -> Projector:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, softmax
@@ -19,11 +19,13 @@ from qpruntime.forecasting.trial import (
     MANY,
     ChosenStructure,
     ObservedSeries,
-    StructureOptions,
     fitted,
     preferred,
 )
 from qpruntime.predictive.mixtures import Mixture
+
+if TYPE_CHECKING:
+    from qpruntime.forecasting.forecaster import GPForecaster
 
 __all__ = ["Timetable", "WeightedStructures", "alone", "averaged", "timetable_of", "weight_after"]
 
@@ -115,7 +117,7 @@ class WeightedStructures(NamedTuple):
 
 
 def averaged(
-    options: StructureOptions, best: ChosenStructure, known: ObservedSeries
+    options: GPForecaster, best: ChosenStructure, known: ObservedSeries
 ) -> WeightedStructures:
     """Return fits of trends, with and without noise, whose evidences are close.
 
@@ -140,8 +142,7 @@ def averaged(
         return alone(best, known)
     noises = (False, True) if options.noise == "auto" and not chosen.cycle else (chosen.noise,)
     structures = [replace(chosen, trend=t, noise=noise) for t in _TRENDS for noise in noises]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         trials = [fitted(structure, known) for structure in structures if structure != chosen]
         fits = [best, *(fit for fit in trials if fit.model.converged_)]
         power = _SHORT_POWER if known.y.size < SHORT else 1.0

@@ -197,10 +197,8 @@ def spreads(
         A row of weight 2 is two rows.
     """
     mass = np.ones(len(X)) if weights is None else weights
-    middles_and_spreads = [_middle_and_spread(column, mass, deviations) for column in X.T]
-    return np.array([f[0] for f in middles_and_spreads]), np.array(
-        [f[1] for f in middles_and_spreads]
-    )
+    pairs = np.array([_middle_and_spread(column, mass, deviations) for column in X.T])
+    return pairs[:, 0].copy(), pairs[:, 1].copy()
 
 
 def _middle_and_spread(column: Array, mass: Array, deviation: bool) -> tuple[float, float]:

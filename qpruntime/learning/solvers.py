@@ -186,13 +186,17 @@ class Dense:
         """Return the priors of a kernel."""
         return KernelFamily(kernel, data.X, data.observed_prior, data.scale)
 
-    def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
-        """Return the posterior under a fixed kernel, and warn if it has not converged."""
-        K, settings = kernel(data.X), self.settings
+    def problem(self, kernel: Kernel, data: Data) -> Problem:
+        """Return the inference problem under a fixed kernel."""
+        K = kernel(data.X)
         if data.scale is not None:
             K *= np.outer(data.scale, data.scale)
         prior = DensePrior(K, data.observed_prior)
-        problem = Problem(prior, data.y, data.projector, weights=data.weights)
+        return Problem(prior, data.y, data.projector, weights=data.weights)
+
+    def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
+        """Return the posterior under a fixed kernel, and warn if it has not converged."""
+        problem, settings = self.problem(kernel, data), self.settings
         end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
         warn_unsettled(end, settings.tol, len(data.y), of_estimator=True)
         return summarise(problem, end)
@@ -343,15 +347,11 @@ class WithSlopes(Dense):
         rows = data.slopes.asked(data.X)
         return SlopeFamily(kernel, rows, data.observed_prior, data.scale, data.own_signs)
 
-    def infer(self, kernel: Kernel, data: Data, sites: Sites | None) -> Posterior:
-        """Return the posterior of values and slopes."""
-        settings = self.settings
+    def problem(self, kernel: Kernel, data: Data) -> Problem:
+        """Return the inference problem of values and slopes."""
         family = self.family(kernel, data)
         y, projector = family.observed(data.y, data.projector)
-        problem = Problem(family.at(kernel.theta), y, projector, weights=data.weights)
-        end = settle_fast(problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites)
-        warn_unsettled(end, settings.tol, len(data.y), of_estimator=True)
-        return summarise(problem, end)
+        return Problem(family.at(kernel.theta), y, projector, weights=data.weights)
 
 
 # --- Series: X of one column and a Markov kernel, evidence and gradient in O(N)

@@ -226,14 +226,7 @@ def _refine(
     # Log probabilities, unlike densities, do not rise above zero.
     if data.discrete and -optima[0].value <= least:
         return begin.kernel, optima, sites
-    settings = replace(
-        settings,
-        search=settings.search.but(
-            restarts=0,
-            ftol=max(settings.search.ftol, _EARLY),
-            max_iter=min(settings.search.max_iter, _STEPS),
-        ),
-    )
+    settings = settings.shortened(_EARLY, _STEPS)
     (run, *_), ended, _ = optimise(data, further, settings, rng, report, solver)
     if not run.value - optima[0].value > least:
         return begin.kernel, optima, sites

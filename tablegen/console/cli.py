@@ -230,7 +230,7 @@ def _build(arguments: argparse.Namespace) -> int:
         if request.path.parent.exists() or arguments.output is not None:
             request.workspace  # noqa: B018 - raises if no file may be made there
         document = describe.plan(
-            request.recipe.estimated(), request.path, arguments.workers, arguments.scheduler
+            request.recipe, request.path, arguments.workers, arguments.scheduler
         )
         return _print(arguments, document)
     nbytes = request.recipe.largest

@@ -167,9 +167,8 @@ def integrate_over(
         f"posteriors of {rows} rows at {len(nodes)} nodes of the hyper-parameters",
         'inducing=200 or Integrate("composite") takes less',
     )
-    with warnings.catch_warnings():
-        # A single node matters little, and the mode has given its own warnings.
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    # A single node matters little, and the mode has given its own warnings.
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         kernels, likelihoods, posteriors = zip(*map(fit, nodes), strict=True)
     return Integrated(
         design=node_set.design,

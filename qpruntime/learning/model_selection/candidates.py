@@ -182,15 +182,10 @@ def select_length_scales(
         make_stage(rows, f"{label} without their prior", free_densities, trial.budget.used)
     )
     if float(np.mean(free_densities - ard_densities)) > 0.0:
-        ard, ard_densities = (
-            replace(ard, fitted=free, holdout_densities=free_densities),
-            free_densities,
-        )
-    return (
-        [ard]
-        if gains_significantly(ard_densities - shared_densities, CONFIDENT_ERRORS)
-        else [ard, shared]
-    )
+        ard = replace(ard, fitted=free, holdout_densities=free_densities)
+        ard_densities = free_densities
+    is_confident = gains_significantly(ard_densities - shared_densities, CONFIDENT_ERRORS)
+    return [ard] if is_confident else [ard, shared]
 
 
 def rival_candidate(
@@ -314,15 +309,7 @@ class Trial:
             If inference fails where it begins.
         """
         data = self._first(rows)
-        settings = replace(
-            self.settings,
-            search=self.settings.search.but(
-                restarts=0,
-                ftol=max(ftol, self.settings.search.ftol),
-                max_iter=min(iterations, self.settings.search.max_iter),
-            ),
-            kernel=None,
-        )
+        settings = replace(self.settings.shortened(ftol, iterations), kernel=None)
         if theta is not None:
             start = replace(start, thetas=(theta,))
         rng = np.random.default_rng(0)  # for restarts, of which there are none
@@ -360,10 +347,8 @@ class Trial:
         return densities if first.groups is None else first.groups.pooled(densities)
 
     def _densities(self, fitted: FittedKernel, rows: int) -> Array:
-        data, holdout = (
-            self._first(rows),
-            subset_data(self.data, self.data.X[self.holdout], self.holdout),
-        )
+        data = self._first(rows)
+        holdout = subset_data(self.data, self.data.X[self.holdout], self.holdout)
         projector, post = self._posterior(fitted, rows)
         kernel = fitted.kernel
         K_star = kernel(holdout.X, data.X)
@@ -383,8 +368,7 @@ class Trial:
         data = self._first(rows)
         projector = fitted.projector(data).for_evidence()
         dense = Dense(replace(self.settings, tol=max(_SITE_TOL, self.settings.tol)))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             evidence_data = replace(data, projector=projector)
             post = dense.infer(fitted.kernel, evidence_data, fitted.sites)
         self.budget.spend(dense_inference_cost(rows))
@@ -546,39 +530,33 @@ def _default_and_best(
 ) -> list[KernelShape]:
     """Return the default shape, and the best other shape unless it is clearly worse."""
     default, *others = results
-    if not others:
-        return [default]
-    best = max(others, key=lambda shape: float(np.mean(results[shape][1])))
-    is_worse = gains_significantly(results[default][1] - results[best][1], CONFIDENT_ERRORS)
-    return [default] if is_worse else [default, best]
+    best = _unless_worse(others, default, results)
+    return [default] if best is None else [default, best]
 
 
 def _other_roughness(
     shape: KernelShape, results: dict[KernelShape, tuple[list[FittedKernel], Array]]
 ) -> KernelShape | None:
     """Return the other smoothness of the same features unless it is clearly worse."""
-    rivals = [
-        alternative
-        for alternative in results
-        if alternative.ranks == shape.ranks and alternative != shape
-    ]
-    if not rivals or gains_significantly(
-        results[shape][1] - results[rivals[0]][1], CONFIDENT_ERRORS
-    ):
-        return None
-    return rivals[0]
+    rivals = [other for other in results if other.ranks == shape.ranks and other != shape]
+    return _unless_worse(rivals, shape, results)
 
 
 def _best_other_features(
     shape: KernelShape, results: dict[KernelShape, tuple[list[FittedKernel], Array]]
 ) -> KernelShape | None:
     """Return the best shape with ranks for features, or vice versa, unless clearly worse."""
-    alternatives = [alternative for alternative in results if alternative.ranks != shape.ranks]
-    if not alternatives:
+    return _unless_worse([other for other in results if other.ranks != shape.ranks], shape, results)
+
+
+def _unless_worse(
+    rivals: Sequence[KernelShape],
+    shape: KernelShape,
+    results: dict[KernelShape, tuple[list[FittedKernel], Array]],
+) -> KernelShape | None:
+    """Return the best of the rivals; None if there are none, or it is clearly worse."""
+    if not rivals:
         return None
-    best = max(alternatives, key=lambda alternative: float(np.mean(results[alternative][1])))
-    return (
-        None
-        if gains_significantly(results[shape][1] - results[best][1], CONFIDENT_ERRORS)
-        else best
-    )
+    best = max(rivals, key=lambda other: float(np.mean(results[other][1])))
+    is_worse = gains_significantly(results[shape][1] - results[best][1], CONFIDENT_ERRORS)
+    return None if is_worse else best
