@@ -216,8 +216,7 @@ def _effects() -> None:
     data = {"x": X[:, 0], "y": X[:, 1], "g": np.arange(_N) // 3}
     terms = [Groups("g"), Plane("x", "y", spacing=0.15)]
     model = EffectsModel(terms, "poisson", integrate="mode", correction=None, max_iterations=2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         model.fit(data, counts).predict(data)
     EffectsModel([Groups("g")]).fit(data, f > 0.0).summary()
 
@@ -364,8 +363,7 @@ def run_step(group: str, number: int) -> WarmupStep:
     """Compile the kernels of one step of a group."""
     words, step = GROUPS[group][number]
     begun, before = time.perf_counter(), _numba.compilations()
-    with _numba.unannounced(), warnings.catch_warnings():
-        # Small problems, cut off early: what they warn of is meant.
-        warnings.simplefilter("ignore")
+    # Small problems, cut off early: what they warn of is meant.
+    with _numba.unannounced(), warnings.catch_warnings(action="ignore"):
         step()
     return WarmupStep(group, words, _numba.compilations() - before, time.perf_counter() - begun)

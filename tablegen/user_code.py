@@ -54,7 +54,11 @@ def load(likelihood: str | Likelihood) -> Likelihood:
         return attribute
     if not inspect.isfunction(attribute) or not _is_factory(attribute):
         raise InputError(_refusal(attribute, likelihood, name))
-    made = _called(likelihood, attribute)
+    try:
+        with redirect_stdout(sys.stderr):
+            made: object = attribute()
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{likelihood} failed: {type(error).__name__}: {error}") from error
     if not isinstance(made, Likelihood):
         raise InputError(f"{likelihood} returned a {type(made).__name__}, not a Likelihood")
     return made
@@ -89,14 +93,6 @@ def _is_factory(found: FunctionType) -> bool:
     if isinstance(returns, str):
         returns = Likelihood if returns.split(".")[-1] == "Likelihood" else None
     return returns is Likelihood and not _needed(found)
-
-
-def _called(spec: str, factory: Callable[[], object]) -> object:
-    try:
-        with redirect_stdout(sys.stderr):
-            return factory()
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{spec} failed: {type(error).__name__}: {error}") from error
 
 
 def _attribute(module: str, name: str, spec: str) -> object:

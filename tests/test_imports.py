@@ -46,7 +46,7 @@ FLOORS = [
     },
     {
         *("qpruntime.bayesopt", "qpruntime.estimators", "qpruntime.jax", "qpruntime.torch"),
-        *("tablegen.artifacts", "tablegen.request", "tablegen.verify"),
+        *("tablegen.artifacts", "tablegen.verify"),
     },
     {
         *("qpruntime.system_info", "qpruntime.deep", "qpruntime.criticism", "qpruntime.effects"),

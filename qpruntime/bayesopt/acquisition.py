@@ -467,7 +467,7 @@ def best_point(acquisition: Acquisition, known: Knowledge) -> tuple[Array, int]:
             raise InputError("an acquisition must give numbers, got NaN: -inf is worth nothing")
         return values
 
-    return maximise(checked, near, known.space.d, known.rng, known.space)
+    return maximise(checked, near, known.rng, known.space)
 
 
 #: Words for the shape of worths, for whole points and for single functions.

@@ -204,7 +204,7 @@ def draw(
     for g, group in enumerate(groups):
         waiting = np.arange(g, M, len(groups))
         data = np.unique(np.vstack([s.X for s in group]), axis=0)
-        for attempt in range(_REDRAWS + 1):
+        for _ in range(_REDRAWS + 1):
             if not waiting.size:
                 break
             paths = [Paths(s, len(waiting), rng, features) for s in group]
@@ -220,8 +220,6 @@ def draw(
                     if beside is not None:
                         values[m] = beside[:, :, i]
             waiting = waiting[~feasible[waiting]]
-            if attempt == _REDRAWS:
-                break
     return Minimisers(X_star, feasible), values
 
 

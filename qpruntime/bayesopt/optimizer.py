@@ -38,8 +38,7 @@ from qpruntime.bayesopt.space import (
     spelt,
     told,
 )
-from qpruntime.bayesopt.surrogate import Surrogate
-from qpruntime.bayesopt.surrogate_fit import Models, SurrogateData
+from qpruntime.bayesopt.surrogate import Models, Surrogate, SurrogateData
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import sized
 

@@ -51,17 +51,13 @@ def design(space: Space, n: int, rng: np.random.Generator) -> Array:
 
 
 def maximise(
-    worth: Callable[[Array], Array],
-    near: Array,
-    d: int,
-    rng: np.random.Generator,
-    space: Space | None = None,
+    worth: Callable[[Array], Array], near: Array, rng: np.random.Generator, space: Space
 ) -> tuple[Array, int]:
     """Point and row of the largest of worth(U), shape (rows, T); `near` are good guesses.
 
-    If a space is given, integers and categories are rounded before points are judged.
+    Integers and categories are rounded before points are judged.
     """
-    U = _had(np.vstack([sobol(_CANDIDATES, d, rng), np.clip(near, 0.0, 1.0)]), space)
+    U = space.snap(np.vstack([sobol(_CANDIDATES, space.d, rng), np.clip(near, 0.0, 1.0)]))
     values = worth(U)
     for spread in _SPREADS:
         best = U[np.argsort(-values.max(axis=0), kind="stable")[:_BEST]]
@@ -81,8 +77,7 @@ def least_mean(
     space: Space,
 ) -> Array:
     """Least mean where log_feasible >= wanted, or where the latter is largest if it is nowhere."""
-    d = known.shape[1]
-    U = _had(np.vstack([sobol(2 * _CANDIDATES, d, rng), np.clip(known, 0.0, 1.0)]), space)
+    U = space.snap(np.vstack([sobol(2 * _CANDIDATES, space.d, rng), np.clip(known, 0.0, 1.0)]))
     for spread in _SPREADS:
         good = _order(mean(U), log_feasible(U), wanted)
         best = U[good[:_BEST]]
@@ -101,19 +96,15 @@ def least_mean(
         options={"maxiter": 50, "ftol": 1e-9, "eps": 1e-6},
     ).x
     if np.isfinite(end).all():
-        two = _had(np.vstack([best, np.clip(end, 0.0, 1.0)]), space)
+        two = space.snap(np.vstack([best, np.clip(end, 0.0, 1.0)]))
         best = two[_order(mean(two), log_feasible(two), wanted - 1e-9)[0]]
     return np.asarray(best)
 
 
-def _had(U: Array, space: Space | None) -> Array:
-    return U if space is None else space.snap(U)
-
-
-def _around(centres: Array, spread: float, rng: np.random.Generator, space: Space | None) -> Array:
+def _around(centres: Array, spread: float, rng: np.random.Generator, space: Space) -> Array:
     """Points of the space that are near these, and some that are elsewhere in what is rounded."""
     new = np.clip(centres + spread * rng.standard_normal(centres.shape), 0.0, 1.0)
-    return new if space is None else space.snap(space.stirred(new, rng))
+    return space.snap(space.stirred(new, rng))
 
 
 def _order(mean: Array, log_feasible: Array, wanted: float) -> NDArray[np.intp]:
@@ -157,7 +148,5 @@ def recommended(
     )
     if log_feasible(surrogates, u[None])[0] < wanted - 1e-6:
         # If all is known to be infeasible, the least violation counts, not the least certainty.
-        u, _ = maximise(
-            lambda U: log_feasible(surrogates, U, 1e-6)[None], known, known.shape[1], rng, space
-        )
+        u, _ = maximise(lambda U: log_feasible(surrogates, U, 1e-6)[None], known, rng, space)
     return u

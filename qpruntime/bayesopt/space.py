@@ -394,14 +394,6 @@ class Box(NamedTuple):
     low: Array
     high: Array
 
-    def to_unit(self, X: Array) -> Array:
-        """Points (T, d) of the box in the unit cube."""
-        return (X - self.low) / (self.high - self.low)
-
-    def from_unit(self, u: Array) -> Array:
-        """Return the point of the box, which roundings do not leave, for one (d,) of the cube."""
-        return np.clip(self.low + (self.high - self.low) * u, self.low, self.high)
-
     def inside(self, x: object) -> Array:
         """Return a point of the box as an array, or raise `InputError`."""
         place = finite(x, "x", self.low.shape)

@@ -14,8 +14,8 @@ from qpruntime._validation import whole
 from qpruntime.criticism.loo import leave_one_out, one_process, outcomes_of, rows_of
 from qpruntime.criticism.simulation import observed
 from qpruntime.errors import InputError
+from qpruntime.estimators.base import GPEstimator
 from qpruntime.estimators.classifier import GPClassifier
-from qpruntime.estimators.fitted import FittedModel
 from qpruntime.inference.posterior import Posterior, solution_of
 from qpruntime.learning.settings import generator
 from qpruntime.predictive.density import log_density
@@ -27,7 +27,7 @@ __all__ = ["to_arviz"]
 
 
 def to_arviz(
-    model: FittedModel,
+    model: GPEstimator,
     y: ArrayLike | None = None,
     *,
     X: ArrayLike | None = None,
@@ -117,7 +117,7 @@ def to_arviz(
 
 
 def _draws(
-    model: FittedModel, post: Posterior, X: ArrayLike | None, count: int, rng: np.random.Generator
+    model: GPEstimator, post: Posterior, X: ArrayLike | None, count: int, rng: np.random.Generator
 ) -> Array:
     """Joint draws (count, N) of the latent function, as the likelihood takes it."""
     solution = solution_of(post)
@@ -147,7 +147,7 @@ def _joined(groups: dict[str, Dataset]) -> DataTree:
         old = False
     if not old:
         return xarray.DataTree.from_dict(groups)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # ArviZ announces its next release
+    # ArviZ announces its next release.
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
         import arviz
     return arviz.InferenceData(**groups)

@@ -17,8 +17,8 @@ from qpruntime._validation import central_levels, choice, generator, shown, whol
 from qpruntime.dataframes.encoding import column_numbers, held, names_of, permuted, rows_of
 from qpruntime.dataframes.readers import columns_of, is_frame, of_array
 from qpruntime.errors import InputError
+from qpruntime.estimators.base import GPEstimator
 from qpruntime.estimators.classifier import GPClassifier
-from qpruntime.estimators.fitted import FittedModel
 from qpruntime.predictive.density import log_density
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class PartialDependence:
 
 
 def partial_dependence(
-    model: FittedModel,
+    model: GPEstimator,
     X: Rows,
     column: int | str,
     *,
@@ -220,7 +220,7 @@ def _places(X: Rows, k: int, values: Values | None, count: int) -> tuple[np.ndar
     return np.linspace(ends[0], ends[1], count), False
 
 
-def _given(model: FittedModel, f: Array) -> Array:
+def _given(model: GPEstimator, f: Array) -> Array:
     """Mean of an observation given latent values, in their shape."""
     if isinstance(model, GPClassifier):
         likelihood, flat = model.fitted_likelihood, f.ravel()
@@ -243,7 +243,7 @@ def _given(model: FittedModel, f: Array) -> Array:
     )
 
 
-def _means(model: FittedModel, rows: Rows) -> Array:
+def _means(model: GPEstimator, rows: Rows) -> Array:
     """Predicted means, shape (T,)."""
     if isinstance(model, GPClassifier):
         return model.predict_proba(rows)[:, 1]

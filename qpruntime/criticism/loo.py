@@ -16,8 +16,8 @@ from qpruntime._typing import Array
 from qpruntime._validation import flag, shown
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.estimators.averaging import is_integrated, left_out
+from qpruntime.estimators.base import GPEstimator
 from qpruntime.estimators.classifier import GPClassifier, coupled, statements
-from qpruntime.estimators.fitted import FittedModel
 from qpruntime.estimators.process import all_of
 from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.posterior import Posterior, solution_of
@@ -44,7 +44,7 @@ __all__ = [
 # --- Comparison of models ------------------------------------------------------------------------
 
 #: A fitted model, or a posterior in the units that it was inferred in.
-Criticised = FittedModel | Posterior | ClassPosterior
+Criticised = GPEstimator | Posterior | ClassPosterior
 
 #: Below so many nats of difference, and so many rows, a normal error of it is not to be relied on.
 _CLOSE, _FEW = 4.0, 100
@@ -212,7 +212,7 @@ def _evidences(model: Criticised) -> dict[str, float]:
 
 
 def pit(
-    model: FittedModel,
+    model: GPEstimator,
     y: ArrayLike | None = None,
     *,
     rows: ArrayLike | None = None,
@@ -305,7 +305,7 @@ def left_out_moments(post: Posterior, rows: NDArray[np.intp]) -> tuple[Array, Ar
     return mean, variance
 
 
-def outcomes_of(model: FittedModel, post: Posterior, y: ArrayLike | None) -> Array:
+def outcomes_of(model: GPEstimator, post: Posterior, y: ArrayLike | None) -> Array:
     """Return encoded outcomes of the fit, as its likelihood takes them."""
     solution = solution_of(post)
     if y is None:
@@ -433,7 +433,7 @@ def leave_one_out(
     return LeaveOneOut(coupled(minus, plus, model.coupling_)[np.arange(codes.size), codes])
 
 
-def processes_of(model: FittedModel) -> tuple[Posterior, ...]:
+def processes_of(model: GPEstimator) -> tuple[Posterior, ...]:
     """Return the posteriors of a fitted estimator, of a joint model its `ClassPosterior`.
 
     Raises
@@ -445,10 +445,10 @@ def processes_of(model: FittedModel) -> tuple[Posterior, ...]:
         raise InputError(f"a fitted estimator of qpruntime is needed, got {shown(model)}")
     check_is_fitted(model)
     posterior = model.posterior_
-    return posterior if isinstance(posterior, tuple) else (posterior,)  # type: ignore[return-value]
+    return posterior if isinstance(posterior, tuple) else (posterior,)
 
 
-def one_process(model: FittedModel, what: str) -> Posterior:
+def one_process(model: GPEstimator, what: str) -> Posterior:
     """Return the posterior of a model of one latent function and of observations of one number.
 
     Raises
@@ -463,7 +463,7 @@ def one_process(model: FittedModel, what: str) -> Posterior:
     return posts[0]
 
 
-def one_number(model: FittedModel) -> None:
+def one_number(model: GPEstimator) -> None:
     """Raise `InputError` if an observation of this model is several numbers."""
     likelihood = getattr(model, "likelihood_", None)
     if likelihood is not None and likelihood.columns > 1:
@@ -473,7 +473,7 @@ def one_number(model: FittedModel) -> None:
         )
 
 
-def rows_of(model: FittedModel, rows: ArrayLike | None) -> NDArray[np.intp]:
+def rows_of(model: GPEstimator, rows: ArrayLike | None) -> NDArray[np.intp]:
     """Numbers of rows of the data, by default all: statements about slopes come after them."""
     n_held = solution_of(all_of(model.posterior_)[0]).held_rows
     n = len(model.X_train_) or n_held
@@ -488,7 +488,7 @@ def standard_error(values: Array) -> float:
     return math.sqrt(n) * float(values.std(ddof=1)) if n > 1 else math.nan
 
 
-def _left_out(model: FittedModel, chosen: NDArray[np.intp]) -> list[Array]:
+def _left_out(model: GPEstimator, chosen: NDArray[np.intp]) -> list[Array]:
     """Densities of rows left out, of every process; with hyper-parameters weighed again."""
     averages = model.integrated_ if is_integrated(model) else None
     if averages is None:

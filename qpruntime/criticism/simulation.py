@@ -17,8 +17,8 @@ from qpruntime._validation import flag, whole
 from qpruntime.criticism.loo import one_process
 from qpruntime.errors import ConvergenceWarning, InputError
 from qpruntime.estimators.averaging import only_mode
+from qpruntime.estimators.base import GPEstimator
 from qpruntime.estimators.classifier import GPClassifier
-from qpruntime.estimators.fitted import FittedModel
 from qpruntime.inference.infer import infer
 from qpruntime.inference.solution_protocol import draws
 from qpruntime.learning.settings import generator
@@ -100,7 +100,7 @@ class Calibration:
 
 
 def check_calibration(
-    model: FittedModel,
+    model: GPEstimator,
     n: int = 100,
     *,
     X: ArrayLike | None = None,
@@ -183,8 +183,7 @@ def check_calibration(
     z = np.empty((count, kept.size))
     for i in range(count):
         f, y = simulated.once(rng)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             if anew:
                 again = clone(model).fit(points, simulated.outcomes(y), *simulated.exposures)
                 mean, variance = again.latent(points)
@@ -195,7 +194,7 @@ def check_calibration(
     return _summed(z, anew)
 
 
-def _points(model: FittedModel, X: ArrayLike | None) -> Array:
+def _points(model: GPEstimator, X: ArrayLike | None) -> Array:
     """Rows to draw at, as the user has them."""
     if X is not None:
         return model.validate_points(X)
@@ -236,7 +235,7 @@ class Drawn:
     """
 
     def __init__(
-        self, model: FittedModel, prior: Array, inputs: Array, exposure: Array | None
+        self, model: GPEstimator, prior: Array, inputs: Array, exposure: Array | None
     ) -> None:
         only_mode(model, "data are drawn")
         self.model, self.exposures = model, () if exposure is None else (exposure,)
@@ -286,7 +285,7 @@ class Drawn:
         return self.raw(y)
 
 
-def observed(model: FittedModel, f: Array, rng: np.random.Generator) -> Array:
+def observed(model: GPEstimator, f: Array, rng: np.random.Generator) -> Array:
     """Draw encoded observations of latent values (N,) that have taken in the exposure."""
     likelihood = model.fitted_likelihood
     if likelihood is None:

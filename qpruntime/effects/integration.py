@@ -153,10 +153,8 @@ def integrate(
     # A node without weight would cost a factorisation in every prediction.
     kept = weights > _LIGHT
     weights = weights[kept] / weights[kept].sum()
-    theta = np.array(
-        [evaluation.theta for evaluation, k in zip(evaluations, kept, strict=True) if k]
-    )
     evaluations = [evaluation for evaluation, k in zip(evaluations, kept, strict=True) if k]
+    theta = np.array([evaluation.theta for evaluation in evaluations])
     draws, draw_weights = _between(z, logs, scale, objective.bounds)
     return HyperNodes(theta, weights, draws, draw_weights), evaluations
 
@@ -278,8 +276,7 @@ class _Density:
         if not ((theta >= bounds[:, 0]) & (theta <= bounds[:, 1])).all():
             return None
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
+            with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
                 tol = _NODE_TOL * self.objective.tol
                 evaluation = self.objective(theta, tol, with_slope=with_slope)
         except NumericalError:

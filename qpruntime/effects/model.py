@@ -250,8 +250,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
         )
         columns = data.take(part.rows)
         part_weights = None if weights is None else weights[part.rows]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             try:
                 state: EffectsState = small.fit(columns, y[part.rows], part_weights).state_
                 units = np.log(state.family.unit / objective.family.unit)

@@ -298,8 +298,7 @@ def climb(
             try:
                 if (np.abs(at - best[0][1]) > far_off).any():
                     raise NumericalError("a step too far from what is known")
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", ConvergenceWarning)
+                with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
                     value_and_slope = function(at)
             except NumericalError:
                 # A plateau below all that was seen: the line search comes back.

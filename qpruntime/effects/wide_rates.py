@@ -171,8 +171,8 @@ def _distinct_marginals(
             first[key] = len(chosen)
             chosen.append(t)
         places[t] = first[key]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fit has said what there is to say
+    # The fit has said what there is to say.
+    with warnings.catch_warnings(action="ignore"):
         posterior = _posterior(state.objective(), state, k)
         return posterior.marginals(design[chosen], mean=0.0, correction="blend"), places
 
@@ -278,8 +278,7 @@ class _EventRatios:
         """
         time = -_SHORT - max(self._level, far)
         theta, key = self._state.nodes.theta[k], _key(row)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             try:
                 if k not in self._evidences:
                     self._evidences[k] = _evidence(_posterior(self._objective, self._state, k))

@@ -17,14 +17,14 @@ from qpruntime._validation import generator, shown
 from qpruntime.errors import InputError
 from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.prior_mean import given_estimator
-from qpruntime.estimators.process import all_of, one_or_columns
+from qpruntime.estimators.process import all_of, one_or_all, one_or_columns
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.options import integrate_of
 from qpruntime.learning.settings import Settings
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood
-from qpruntime.predictive.distribution import PLAIN, RowOffsets, log_probabilities
+from qpruntime.predictive.distribution import PLAIN, RowOffsets
 from qpruntime.predictive.expectation import kind_of
 from qpruntime.predictive.inversion import mixture_quantiles
 from qpruntime.predictive.mixtures import Mixture
@@ -53,14 +53,9 @@ __all__ = [
 
 def mixed_probabilities(model: Parameters, points: Array) -> tuple[Array, Array]:
     """Return log p(-1) and log p(+1) of every process at validated points, each (T,) or (T, K)."""
-    likelihood, table = model._likelihood_, model._table_if_needed()
-
-    def finish(mean: Array, variance: Array) -> tuple[Array, Array]:
-        return log_probabilities(likelihood, mean, variance, table)
-
     columns: tuple[list[Array], list[Array]] = ([], [])
     for weights, models in nodes_of(model):
-        log_pairs = [member._predicted(points, finish) for member in models]
+        log_pairs = [member._log_probabilities(points) for member in models]
         for sign in (0, 1):
             columns[sign].append(densities(weights, [pair[sign] for pair in log_pairs]))
     minus, plus = (one_or_columns(parts) for parts in columns)
@@ -173,14 +168,8 @@ def _at(
     model: Parameters, kernel: Kernel, likelihood: Likelihood, posterior: Posterior
 ) -> Parameters:
     model_at_node = object.__new__(type(model))
-    model_at_node.__dict__ = dict(vars(model))
-    model_at_node.integrated_, model_at_node.kernel_, model_at_node.posterior_ = (
-        None,
-        kernel,
-        posterior,
-    )
-    for name, value in model_at_node._with_likelihood(likelihood).items():
-        setattr(model_at_node, name, value)
+    fitted = {"integrated_": None, "kernel_": kernel, "posterior_": posterior}
+    model_at_node.__dict__ = vars(model) | fitted | model._with_likelihood(likelihood)
     return model_at_node
 
 
@@ -285,6 +274,4 @@ def mixed_draws(
 def remembered(fits: Sequence[Fit]) -> Integrated | tuple[Integrated, ...] | None:
     """Return the nodes of the fits as an estimator stores them; None without integration."""
     integrated = tuple(fit.nodes for fit in fits if fit.nodes is not None)
-    if not integrated:
-        return None
-    return integrated[0] if len(integrated) == 1 else integrated
+    return one_or_all(integrated) if integrated else None

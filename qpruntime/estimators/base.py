@@ -41,8 +41,7 @@ from qpruntime.estimators.input_data import (
 )
 from qpruntime.estimators.latent_functions import Components, LatentPaths, components_of
 from qpruntime.estimators.monotone import monotone_data
-from qpruntime.estimators.option_checks import refuse_idle
-from qpruntime.estimators.parameters import Parameters
+from qpruntime.estimators.parameters import Parameters, refuse_idle
 from qpruntime.estimators.prior_mean import CrossFitted, Target
 from qpruntime.estimators.prior_mean_selection import with_mean
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
@@ -51,13 +50,13 @@ from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
 from qpruntime.inference.corrections.ep_fact import POINTS
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.local.posterior import LocalPosterior
-from qpruntime.inference.posterior import Posterior, solution_of
+from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.learning.fit import fit_processes
 from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.model_selection.budget import Stage
-from qpruntime.learning.rank_transform import Warp
+from qpruntime.learning.scaling import Warp
 from qpruntime.learning.settings import Data, Settings, Slopes, generator, left_open, settings_of
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood
@@ -89,7 +88,9 @@ def _rows(model: GPEstimator, *_: object, **__: object) -> int:
 class GPEstimator(Parameters):
     """Base of the estimators, with parameters of `Settings` and ``random_state`` among theirs."""
 
+    method: str
     X_train_: Array
+    kernel_: Any
     posterior_: Any
     log_marginal_likelihood_value_: float
     inducing_points_: Any
@@ -328,19 +329,6 @@ class GPEstimator(Parameters):
         pairs = zip(self.restore_covariances(), self.prior_means(points), strict=True)
         return [process.corrected(inputs, prior, correction) for process, prior in pairs]
 
-    @sized(_rows)
-    def _corrected(
-        self, points: Array, finish: Callable[..., Predicted], *columns: Array
-    ) -> Predicted:
-        """Join ``finish(marginals, *rows)`` over blocks of points; `marginals` is a list."""
-
-        def finish_block(rows: slice) -> Predicted:
-            assert self.correction is not None
-            marginals = self._marginals(points[rows], self.correction)
-            return finish(marginals, *(column[rows] for column in columns))
-
-        return in_blocks(finish_block, len(points), max(len(self.X_train_), 4 * POINTS))
-
     def marginals(
         self, X: ArrayLike, correction: Correction = "blend"
     ) -> CorrectedMarginals | tuple[CorrectedMarginals, ...]:
@@ -350,8 +338,7 @@ class GPEstimator(Parameters):
         processes have a tuple of them.
         """
         only_mode(self, "marginals are")
-        by_process = self._marginals(self.validate_points(X), correction)
-        return by_process[0] if len(by_process) == 1 else tuple(by_process)
+        return one_or_all(self._marginals(self.validate_points(X), correction))
 
     @sized(_rows)
     def components(
@@ -380,16 +367,16 @@ class GPEstimator(Parameters):
         points = self.validate_points(X)
         inputs, priors = self.kernel_inputs(points), self.prior_means(points)
         centre, unit = self.latent_units()
-        by_process = [
-            self._of_latent(components_of(process, inputs, prior, centred), centre, unit)
+        parts = [
+            components_of(process, inputs, prior, centred)
             for process, prior in zip(self.processes(), priors, strict=True)
         ]
-        return by_process[0] if len(by_process) == 1 else tuple(by_process)
-
-    @staticmethod
-    def _of_latent(components: Components, centre: float, unit: float) -> Components:
-        names, mean, variance, offset = components
-        return Components(names, unit * mean, unit**2 * variance, centre + unit * offset)
+        return one_or_all(
+            [
+                Components(p.names, unit * p.mean, unit**2 * p.variance, centre + unit * p.offset)
+                for p in parts
+            ]
+        )
 
     @property
     def fitted_likelihood(self) -> Likelihood | None:
@@ -406,13 +393,26 @@ class GPEstimator(Parameters):
 
     @sized(_rows)
     def _predicted(
-        self, points: Array, finish: Callable[..., Predicted], *columns: Array, width: int = 0
+        self,
+        points: Array,
+        finish: Callable[..., Predicted],
+        *columns: Array,
+        by_grid: Callable[..., Predicted] | None = None,
+        width: int = 0,
     ) -> Predicted:
         """Join ``finish(mean, variance, *rows)`` over blocks of points and of `columns`.
 
-        `width` is the number of values that `finish` makes for a row, if that exceeds the number of
-        training points.
+        With a correction, ``by_grid(marginals, *rows)`` is joined instead if it is given;
+        `marginals` is a list. `width` is the number of values that `finish` makes for a row, if
+        that exceeds the number of training points.
         """
+        if by_grid is not None and (correction := self.correction) is not None:
+
+            def on_grid(rows: slice) -> Predicted:
+                marginals = self._marginals(points[rows], correction)
+                return by_grid(marginals, *(column[rows] for column in columns))
+
+            return in_blocks(on_grid, len(points), max(len(self.X_train_), 4 * POINTS))
         posterior_width = max(solution_of(p.posterior).width for p in self.processes())
         # An engine without a width is fastest with all points at once; only `finish` needs blocks.
         known = None if posterior_width or self.correction is not None else self._latent(points)
@@ -454,7 +454,7 @@ class GPEstimator(Parameters):
         self.slopes_ = slopes if fits[0].slopes is None else fits[0].slopes
         self.warp_ = None if choice is None else choice.warp
         self.stages_ = () if choice is None else choice.stages
-        self.engine_ = engine_of(fits[0].posterior) if choice is None else choice.engine
+        self.engine_ = str(solution_of(fits[0].posterior).name) if choice is None else choice.engine
         self.nearest_ = 0 if choice is None else choice.nearest
         # A copy, for the caller may change the array; inducing points need no rows.
         self.X_train_ = np.empty((0, inputs.width))
@@ -471,11 +471,6 @@ class GPEstimator(Parameters):
         self.optimum_ = one_or_all([fit.optimum for fit in fits])
         self.n_iter_ = max([1] + [fit.optimum.n_iterations for fit in fits if fit.optimum])
         return fits
-
-
-def engine_of(posterior: Posterior) -> str:
-    """Return which engine a posterior is of: "dense", "markov" or "inducing"."""
-    return str(solution_of(posterior).name)
 
 
 def settings_to_fit(model: GPEstimator) -> Settings:

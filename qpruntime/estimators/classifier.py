@@ -42,6 +42,7 @@ from qpruntime.estimators.joint_classifier import (
     fit_joint,
     is_joint,
     joint_settings,
+    near_best,
     no_parts,
 )
 from qpruntime.estimators.likelihood_parameters import learnt_by_name
@@ -53,6 +54,7 @@ from qpruntime.inference.corrections.corrected import Correction
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.posterior import Posterior
+from qpruntime.learning.inducing_points import sample
 from qpruntime.learning.inputs import RowGroups
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.options import Integrate
@@ -431,23 +433,13 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         and b the `coupling_` that was learnt; jointly those of one model of all classes, to the
         power `exponent_` and scaled to sum to 1, but for ``correction="ratio"``, which has none.
         """
-        points, b = self.validate_points(X), self.coupling_
+        points = self.validate_points(X)
         if is_joint(self):
             return JointClasses(self).log_probabilities(points, self.correction)
-
-        def joined(minus: Array, plus: Array) -> Array:
-            if minus.ndim == 1:
-                return np.column_stack([minus, plus])
-            return coupled(minus, plus, b)
-
-        if self._by_numbers():
-            return joined(*self._log_probabilities(points))
-        likelihood, table = self._likelihood_, self._table_if_needed()
-
-        def finish(mean: Array, variance: Array) -> Array:
-            return joined(*log_probabilities(likelihood, mean, variance, table))
-
-        return self._predicted(points, finish)
+        minus, plus = self._log_probabilities(points)
+        if minus.ndim == 1:
+            return np.column_stack([minus, plus])
+        return coupled(minus, plus, self.coupling_)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
         """Return credible intervals of p(second class), (T, 2), or of all classes, (T, K, 2).
@@ -493,22 +485,18 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
 
         if is_integrated(self):
             return around(mixed_normals(self, points, tails), self._log_probabilities(points)[1])
-        spread = self._spread_at(points)
-        if self.correction is not None:
 
-            def by_grid(marginals: list[CorrectedMarginals], spread: Array) -> Array:
-                ends, middle = marginals[0].quantile(tails), marginals[0].mean[:, None]
-                wider = np.sqrt(1.0 + spread / marginals[0].variance)[:, None]
-                return around(middle + wider * (ends - middle), signs_by_grid(marginals)[1])
-
-            return self._corrected(points, by_grid, spread)
+        def by_grid(marginals: list[CorrectedMarginals], spread: Array) -> Array:
+            ends, middle = marginals[0].quantile(tails), marginals[0].mean[:, None]
+            wider = np.sqrt(1.0 + spread / marginals[0].variance)[:, None]
+            return around(middle + wider * (ends - middle), signs_by_grid(marginals)[1])
 
         def finish(mean: Array, variance: Array, spread: Array) -> Array:
             reach = ndtri(tails[1]) * np.sqrt(variance + spread)
             ends = np.column_stack([mean - reach, mean + reach])
             return around(ends, log_probabilities(likelihood, mean, variance)[1])
 
-        return self._predicted(points, finish, spread)
+        return self._predicted(points, finish, self._spread_at(points), by_grid=by_grid)
 
     def _marginals(self, points: Array, correction: Correction) -> list[CorrectedMarginals]:
         if is_joint(self):
@@ -516,11 +504,15 @@ class GPClassifier(ClassifierMixin, _ClassifierAttributes):
         return super()._marginals(points, correction)
 
     def _log_probabilities(self, points: Array) -> tuple[Array, Array]:
-        """Return log p(-1) and log p(+1) by corrected marginals or nodes, each (T,) or (T, K)."""
+        """Return log p(-1) and log p(+1), each (T,) or (T, K)."""
         if is_integrated(self):
             return mixed_probabilities(self, points)
-        minus, plus = self._corrected(points, signs_by_grid)
-        return minus, plus
+        likelihood, table = self._likelihood_, self._table_if_needed()
+
+        def finish(mean: Array, variance: Array) -> tuple[Array, Array]:
+            return log_probabilities(likelihood, mean, variance, table)
+
+        return self._predicted(points, finish, by_grid=signs_by_grid)
 
     def _by_numbers(self) -> bool:
         """Decide whether probabilities are not those of one normal latent value."""
@@ -584,12 +576,9 @@ def coupling_of(
     groups : RowGroups, optional
         Rows that are left out together.
     """
-    n = len(codes)
-    sampled = np.arange(n)
-    if n > _ROWS:
-        sampled = np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
+    sampled = sample(len(codes), _ROWS, np.random.default_rng(0))
     sampled_codes = codes[sampled]
-    chosen = None if len(sampled) == n else sampled
+    chosen = None if len(sampled) == len(codes) else sampled
     try:
         label_log_p = [
             posterior.loo(chosen) if groups is None else groups.left_out(posterior, chosen)
@@ -601,9 +590,4 @@ def coupling_of(
     mass = np.ones(len(sampled)) if weights is None else weights[sampled]
     rows = np.arange(len(sampled))
     lost = np.array([-mass * coupled(minus, plus, b)[rows, sampled_codes] for b in _GRID])
-    total = lost.sum(axis=1) + _RATE * _GRID
-    best = int(np.argmin(total))
-    gain = lost - lost[best]
-    gain = gain if groups is None else groups.pooled(gain, sampled)
-    error = len(sampled) / np.sqrt(gain.shape[1]) * gain.std(axis=1)
-    return float(_GRID[np.argmax(total <= total[best] + error)])
+    return float(_GRID[np.argmax(near_best(lost, _RATE * _GRID, groups, sampled)[1])])

@@ -303,15 +303,17 @@ class CountPredictions(GPEstimator):
         ) -> Predicted:
             return finish(slope * mean + shift, slope**2 * variance, *rows)
 
-        def of_marginals(
-            marginals: list[CorrectedMarginals], slope: Array, shift: Array, *rows: Array
-        ) -> Predicted:
-            assert by_grid is not None
-            return by_grid(marginals[0].scaled(slope, shift), *rows)
+        of_marginals = None
+        if by_grid is not None:
 
-        if by_grid is not None and self.correction is not None:
-            return self._corrected(points, of_marginals, slope, shift, *columns)
-        return self._predicted(points, of_moments, slope, shift, *columns, width=width)
+            def of_marginals(
+                marginals: list[CorrectedMarginals], slope: Array, shift: Array, *rows: Array
+            ) -> Predicted:
+                return by_grid(marginals[0].scaled(slope, shift), *rows)
+
+        return self._predicted(
+            points, of_moments, slope, shift, *columns, by_grid=of_marginals, width=width
+        )
 
 
 # --- Mean rates that the tail of f makes, and not the data ---------------------------------------

@@ -28,8 +28,7 @@ from sklearn.utils.validation import (
 from qpruntime._typing import Array
 from qpruntime._validation import no_text, shown, unmasked
 from qpruntime.dataframes.encoding import EncodedTable
-from qpruntime.dataframes.feature_rows import FeatureRows, read_rows
-from qpruntime.dataframes.lazy_rows import LazyInputs, as_array
+from qpruntime.dataframes.lazy_rows import FeatureRows, LazyInputs, as_array, read_rows
 from qpruntime.dataframes.levels import (
     is_missing,
     kinds_of,
@@ -346,11 +345,15 @@ def rows_of_model(
     if reset:
         takes_levels = getattr(model, "takes_levels", False)
         if table is not None and not (table.plain or takes_levels):
-            raise _numbers_only(model, table)
+            raise InputError(
+                f"{type(model).__name__} takes numbers, none of them missing, and "
+                f"{_which(table)}: encode levels, and leave rows out or fill values in"
+            )
         model.columns_ = table
     if rows.columns is None:
         return rows
-    names = _names_first(rows.source)
+    # Without names, rows of as many columns stand for X.
+    names = rows.source if is_frame(rows.source) else np.empty(np.shape(rows.source))
     try:
         _check_feature_names(model, names, reset=reset)
         _check_n_features(model, names, reset=reset)
@@ -419,18 +422,6 @@ def kernel_of_columns(inputs: Inputs, settings: Settings) -> Settings:
         gaps = Categories([count + k for k in range(len(table.gaps))])
         kernel = On(kernel, list(range(count))) * gaps
     return replace(settings, kernel=kernel)
-
-
-def _names_first(X: Frame) -> Frame:
-    """Return X if it has names, otherwise rows of as many columns."""
-    return X if is_frame(X) else np.empty(np.shape(X))
-
-
-def _numbers_only(model: BaseEstimator, table: EncodedTable) -> InputError:
-    return InputError(
-        f"{type(model).__name__} takes numbers, none of them missing, and {_which(table)}: encode "
-        "levels, and leave rows out or fill values in"
-    )
 
 
 def _which(table: EncodedTable) -> str:

@@ -31,8 +31,8 @@ from qpruntime.inference.multiclass.posterior import (
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 from qpruntime.inference.multiclass.sparse import SparseClassPosterior, settled_by_points
 from qpruntime.inference.sparse.features import InducingInputs as Points
-from qpruntime.learning.default_kernel import automatic_start, default_start, given_start
 from qpruntime.learning.inducing_points import clusters, levels_of, sample, units
+from qpruntime.learning.initialisation import automatic_start, default_start, given_start
 from qpruntime.learning.inputs import Inputs, RowGroups
 from qpruntime.learning.model_selection.budget import DENSE_ROW_LIMIT
 from qpruntime.learning.options import Inducing, Series, integrate_of
@@ -50,6 +50,7 @@ __all__ = [
     "inducing_points_of",
     "is_joint",
     "joint_settings",
+    "near_best",
     "no_parts",
     "rows_to_learn",
     "same_columns",
@@ -90,13 +91,34 @@ def exponents(
     grid = np.sort(np.append(_GRID, 1.0))
     lost = np.array([-tempered(log_p, a)[rows, codes] for a in grid])
     away = np.abs(np.log(grid))
-    total = lost.sum(axis=1) + _RATE * away
+    grouped = None if groups is None else RowGroups(None, groups)
+    best, close = near_best(lost, _RATE * away, grouped)
+    return float(grid[best]), float(grid[np.argmin(np.where(close, away, np.inf))])
+
+
+def near_best(
+    lost: Array,
+    penalty: Array,
+    groups: RowGroups | None,
+    rows: NDArray[np.intp] | slice = slice(None),
+) -> tuple[int, NDArray[np.bool_]]:
+    """Return the value of least loss, and which values (G,) are within one standard error of it.
+
+    Parameters
+    ----------
+    lost : ndarray, shape (G, n)
+        Losses of rows by value.
+    penalty : ndarray, shape (G,)
+    groups : RowGroups or None
+        Those of all rows, of which `rows` (n,) are looked at: the standard error pools each.
+    """
+    total = lost.sum(axis=1) + penalty
     best = int(np.argmin(total))
     gain = lost - lost[best]
-    gain = gain if groups is None else RowGroups(None, groups).pooled(gain)
-    error = len(codes) / np.sqrt(gain.shape[1]) * gain.std(axis=1)
-    near = np.argmin(np.where(total <= total[best] + error, away, np.inf))
-    return float(grid[best]), float(grid[near])
+    if groups is not None:
+        gain = groups.pooled(gain, rows)
+    error = lost.shape[1] / np.sqrt(gain.shape[1]) * gain.std(axis=1)
+    return best, total <= total[best] + error
 
 
 def exponent_of(
@@ -115,12 +137,9 @@ def exponent_of(
         Class of each row.
     groups : RowGroups, optional
     """
-    n = len(codes)
-    sampled = np.arange(n)
     if groups is not None and not groups.coincide:
         return 1.0
-    if n > _ROWS:
-        sampled = np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
+    sampled = sample(len(codes), _ROWS, np.random.default_rng(0))
     together = groups is not None and groups.repeat
     labels = groups.codes if groups is not None and together else None
     log_p = left_out_log_proba(posterior, sampled, labels)

@@ -48,8 +48,14 @@ def noise_of(
     scale_bounds = bounds_by_name.get("scale")
     if scale_bounds is None:
         scale_bounds = default.parameter_range("scale").around(scale, spread)
-    learn = _bounds("nu", model.nu, bounds_by_name.get("nu", "fixed"), 1.0)
-    learn |= _bounds("scale", scale, scale_bounds, unit)
+    learn = {}
+    for name, start, bounds, of in (
+        ("nu", model.nu, bounds_by_name.get("nu", "fixed"), 1.0),
+        ("scale", scale, scale_bounds, unit),
+    ):
+        if not (isinstance(bounds, str) and bounds == "fixed"):
+            value = number(start, name, above=0.0) / of
+            learn[name] = _between("noise_bounds", default, name, value, bounds, of)
     for name, bounds in bounds_by_name.items():
         if name in learn and bounds is not None and search_of(model.optimize) is None:
             raise InputError(
@@ -68,24 +74,6 @@ def bounds_of(option: object) -> Mapping[str, Any]:
             f'and of "start", a scale, got {shown(option)}'
         )
     return option
-
-
-def _bounds(name: str, start: float, bounds: Bounds, unit: float) -> dict[str, tuple[float, float]]:
-    """Check the bounds of a parameter, and return them in `unit`; nothing if it is fixed."""
-    if isinstance(bounds, str) and bounds == "fixed":
-        return {}
-    try:
-        low, high = (number(v, f"noise_bounds of {name}", above=0.0) for v in bounds)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"noise_bounds of {name} must be two positive numbers or 'fixed', got {bounds!r}"
-        ) from error
-    if not low <= number(start, name, above=0.0) <= high:
-        raise InputError(
-            f"{name} is {start:g}, outside its noise_bounds {low:g} to {high:g}: start inside them"
-        )
-    limits = get("student-t").limits[name]
-    return {name: (max(low / unit, limits[0]), min(high / unit, limits[1]))}
 
 
 def median(y: Array, weights: Array | None) -> float:
@@ -159,7 +147,7 @@ def mean_and_spread(
 
     places = _places(projector, sampled_y if np.ndim(shift) == 0 else sampled_y / np.exp(offsets))
     tried = [np.array([mu, math.log(s)]) for mu in places for s in _SPREADS]
-    spread = _spread(projector, sampled_y)
+    spread = 0.0 if projector.likelihood.rows is not None else float(np.std(sampled_y))
     if spread > 0.0 and not projector.likelihood.scale_family:
         tried += [np.array([float(np.median(sampled_y)), math.log(spread)])]
     begin = min(tried, key=loss)
@@ -185,10 +173,6 @@ def _places(projector: Projector, y: Array) -> list[float]:
     if 0.0 < middle < 1.0:
         places.append(math.log(middle / (1.0 - middle)))
     return places
-
-
-def _spread(projector: Projector, y: Array) -> float:
-    return 0.0 if projector.likelihood.rows is not None else float(np.std(y))
 
 
 # --- Learnt parameters and their bounds ----------------------------------------------------------
@@ -244,7 +228,10 @@ def learnt_between(
         if bounds is None:
             bounds_by_name[name] = likelihood.default_bounds(name)
         else:
-            bounds_by_name[name] = _between(likelihood, name, value, bounds, units.get(name, 1.0))
+            unit = units.get(name, 1.0)
+            bounds_by_name[name] = _between(
+                "parameter_bounds", likelihood, name, value, bounds, unit
+            )
     return bounds_by_name
 
 
@@ -260,19 +247,19 @@ def learnt_by_name(model: BaseEstimator, likelihood: Likelihood) -> dict[str, tu
 
 
 def _between(
-    likelihood: Likelihood, name: str, value: float, bounds: Bounds, unit: float
+    option: str, likelihood: Likelihood, name: str, value: float, bounds: Bounds, unit: float
 ) -> tuple[float, float]:
+    """Return the bounds of a parameter that `option` gives, in `unit`, once they are checked."""
     try:
         low, high = (number(v, "a bound", above=0.0) / unit for v in bounds)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"parameter_bounds of {name} must be two positive numbers or 'fixed', got "
-            f"{shown(bounds)}"
+            f"{option} of {name} must be two positive numbers or 'fixed', got {shown(bounds)}"
         ) from error
     if not low <= value <= high:
         raise InputError(
-            f"{name} begins with {value * unit:g}, outside its parameter_bounds "
-            f"{low * unit:g} to {high * unit:g}: begin inside them"
+            f"{name} is {value * unit:g}, outside its {option} {low * unit:g} to "
+            f"{high * unit:g}: start inside them"
         )
     least, most = likelihood.limits.get(name, (0.0, np.inf))
     # The limits leave room for the differences that slopes are made of.

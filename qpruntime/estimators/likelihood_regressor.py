@@ -199,10 +199,7 @@ class LikelihoodRegressor(GPEstimator):
         def by_grid(marginals: list[CorrectedMarginals], *offsets: Array) -> Array:
             return predicted.corrected_quantiles(marginals, flat, RowOffsets.of(*offsets))
 
-        if self.correction is None:
-            inside = self._predicted(points, finish, *columns, width=NODES)
-        else:
-            inside = self._corrected(points, by_grid, *columns)
+        inside = self._predicted(points, finish, *columns, by_grid=by_grid, width=NODES)
         return np.reshape(self._centre_ + self._unit_ * inside, (len(points), *at.shape))
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Array:
@@ -228,20 +225,20 @@ class LikelihoodRegressor(GPEstimator):
             raise InputError(f"y must have {len(points)} rows like X, got shape {targets.shape}")
         inside = (targets - self._centre_) / self._unit_
         observing, numbers = self.likelihood_.observing(inside)
-        if self.correction is not None:
-            if np.any(shift):
-                raise InputError(
-                    "exposure cannot be used with corrected densities: use correction=None, or the "
-                    "exposure 1"
-                )
-            free = self._corrected(points, lambda m, y: m[0].log_probability(y), inside)
-            return np.asarray(np.asarray(free) - np.log(self._unit_))
+        if self.correction is not None and np.any(shift):
+            raise InputError(
+                "exposure cannot be used with corrected densities: use correction=None, or the "
+                "exposure 1"
+            )
 
-        def finish(mean: Array, variance: Array, y: Array, more: Array) -> Array:
+        def finish(mean: Array, variance: Array, y: Array, more: Array, _: Array) -> Array:
             return log_density(observing, mean + more, variance, y)
 
-        offsets = np.broadcast_to(shift, (len(points),))
-        log_densities = self._predicted(points, finish, numbers, offsets)
+        def by_grid(marginals: list[CorrectedMarginals], _: Array, __: Array, y: Array) -> Array:
+            return marginals[0].log_probability(y)
+
+        columns = numbers, np.broadcast_to(shift, (len(points),)), inside
+        log_densities = self._predicted(points, finish, *columns, by_grid=by_grid)
         return np.asarray(log_densities - np.log(self._unit_))
 
     @averaged(left_out)

@@ -17,9 +17,9 @@ from qpruntime.estimators.prior_mean import given_estimator
 from qpruntime.kernels.derivative_covariance import require_slopes
 from qpruntime.learning.fit import spread_rows
 from qpruntime.learning.inputs import Inputs
-from qpruntime.learning.monotone_solver import with_slopes
 from qpruntime.learning.scaling import Units
 from qpruntime.learning.settings import Data, Settings, Slopes
+from qpruntime.learning.solvers import with_slopes
 
 __all__ = ["monotone_data", "one_direction"]
 

@@ -189,13 +189,10 @@ class GPOrdinal(ClassifierMixin, LikelihoodRegressor):
 
         def by_grid(marginals: list[CorrectedMarginals]) -> Array:
             every = np.tile(codes, (marginals[0].mean.size, 1))
-            return np.exp(marginals[0].log_probability(every))
+            p = np.exp(marginals[0].log_probability(every))
+            return np.asarray(p / p.sum(axis=1, keepdims=True))
 
-        if self.correction is None:
-            p = self._predicted(points, finish, width=codes.size)
-        else:
-            p = np.asarray(self._corrected(points, by_grid))
-            p /= p.sum(axis=1, keepdims=True)
+        p = self._predicted(points, finish, by_grid=by_grid, width=codes.size)
         return np.asarray(p[:, _by_value(self.levels_)])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:

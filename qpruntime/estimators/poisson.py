@@ -26,12 +26,11 @@ from qpruntime.estimators.input_data import fit_data, kernel_of_columns, weighed
 from qpruntime.estimators.prior_mean import OfRates, Target, given_estimator, prior_mean
 from qpruntime.estimators.prior_mean_selection import boosted_rates
 from qpruntime.estimators.process import Process, commit, draft_of, renewed
-from qpruntime.learning.default_kernel import Start, default_start
 from qpruntime.learning.inducing_points import sample
+from qpruntime.learning.initialisation import Start, default_start
 from qpruntime.learning.inputs import Inputs
-from qpruntime.learning.optimise import Optimum
+from qpruntime.learning.optimise import Optimum, optimise
 from qpruntime.learning.options import Integrate
-from qpruntime.learning.restarts import optimise
 from qpruntime.learning.scaling import Units
 from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.solvers import solvers
@@ -464,19 +463,8 @@ def judged(
         mean + np.log(exposed[sampled]),
         shares,
     )
-    judge_settings = replace(
-        settings,
-        solver="dense",
-        search=settings.search.but(
-            restarts=0,
-            ftol=max(settings.search.ftol, _EARLY),
-            max_iter=min(settings.search.max_iter, _STEPS),
-            callback=None,
-        ),
-        n_jobs=None,
-        verbose=0,
-        inducing=None,
-    )
+    short = settings.shortened(_EARLY, _STEPS, callback=None)
+    judge_settings = replace(short, solver="dense", n_jobs=None, verbose=0, inducing=None)
     start = float(np.clip(excess, BOUNDS[0], 1e-3 * BOUNDS[1]))
     noisy = get(DISPERSED["exp"], dispersion=start)
     wide = replace(

@@ -41,8 +41,8 @@ from qpruntime.estimators.pairwise_data import (
 from qpruntime.estimators.process import commit, draft_of
 from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFAULT_TOL
 from qpruntime.inference.operator.functionals import Functionals
-from qpruntime.learning.default_kernel import own_start, preference_start
 from qpruntime.learning.hyperpriors import priors_of
+from qpruntime.learning.initialisation import own_start, preference_start
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.options import Integrate, Search, integrate_of
 from qpruntime.learning.scaling import Units

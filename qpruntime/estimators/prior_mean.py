@@ -24,6 +24,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import number, shown
 from qpruntime.errors import InputError, warn
 from qpruntime.estimators.boosted_trees import CodedColumns, as_arrays
+from qpruntime.learning.inducing_points import sample
 from qpruntime.learning.inputs import RowGroups
 from qpruntime.learning.objective import learnt
 from qpruntime.learning.settings import Data
@@ -524,9 +525,7 @@ def _line(
 
     They are those of a generalised linear model, without a Gaussian process.
     """
-    sampled = np.arange(len(y))
-    if len(y) > _ROWS:
-        sampled = np.sort(np.random.default_rng(seed).choice(len(y), _ROWS, replace=False))
+    sampled = sample(len(y), _ROWS, np.random.default_rng(seed))
     sampled_y, at = y[sampled], score[sampled]
     centre = float(at.mean())
     share = np.ones(len(sampled)) if weights is None else weights[sampled] / weights[sampled].mean()

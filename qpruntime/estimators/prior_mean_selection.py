@@ -29,7 +29,6 @@ from qpruntime.estimators.prior_mean import (
     line_densities,
     rarest_groups,
 )
-from qpruntime.learning.dense_solver import Dense
 from qpruntime.learning.inducing_points import FIRST_INDUCING, sample
 from qpruntime.learning.model_selection.budget import (
     Budget,
@@ -46,6 +45,7 @@ from qpruntime.learning.model_selection.inducing_growth import (
 from qpruntime.learning.model_selection.select import COMPARISON_ROWS, Choice
 from qpruntime.learning.options import Inducing
 from qpruntime.learning.settings import Data, Settings
+from qpruntime.learning.solvers import Dense
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.projection.projector import Projector
@@ -194,8 +194,7 @@ _Result = TypeVar("_Result")
 
 def _unless_it_fails(compute: Callable[[], _Result]) -> _Result | None:
     """Return what is computed; None if there is no proper posterior, or training fails."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         try:
             return compute()
         except (NumericalError, InputError) as error:
@@ -430,8 +429,7 @@ def beside_a_process(
             def prior(b: float, level: float = level, at: Array = score - centre) -> Array:
                 return np.asarray(level + b * at + known)
 
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 shifted = replace(data, prior=prior(slope[k]))
                 try:
                     (fit,), _ = train([shifted], few, rng)
@@ -447,13 +445,8 @@ def beside_a_process(
 
 def _few(settings: Settings) -> Settings:
     """Return the settings of a dense fit of few rows."""
-    search = settings.search.but(
-        restarts=0,
-        callback=None,
-        ftol=max(_FTOL, settings.search.ftol),
-        max_iter=min(_ITERATIONS, settings.search.max_iter),
-    )
-    return replace(settings, inducing=None, search=search, verbose=0)
+    short = settings.shortened(_FTOL, _ITERATIONS, callback=None)
+    return replace(short, inducing=None, verbose=0)
 
 
 def _projector(fit: Fit, data: Data) -> Projector:

@@ -221,10 +221,7 @@ class GPRegressor(RegressorMixin, ExposedRegressor):
         def by_grid(marginals: list[CorrectedMarginals], *rows: Array) -> Array:
             return predicted.corrected_moments(marginals, RowOffsets.of(*rows))
 
-        if self.correction is None:
-            moments = self._predicted(points, finish, *columns, width=NODES)
-        else:
-            moments = self._corrected(points, by_grid, *columns)
+        moments = self._predicted(points, finish, *columns, by_grid=by_grid, width=NODES)
         mean = self._centre_ + self._unit_ * moments[:, 0]
         return (mean, self._unit_ * np.sqrt(moments[:, 1])) if wanted else mean
 

@@ -186,9 +186,7 @@ class GPSurvival(LikelihoodRegressor):
         def by_grid(marginals: list[CorrectedMarginals]) -> Array:
             return np.column_stack([marginals[0].expect(partial(self._later, t)) for t in at])
 
-        if self.correction is not None:
-            return self._corrected(points, by_grid)
-        return self._predicted(points, finish, width=64 * at.size)
+        return self._predicted(points, finish, by_grid=by_grid, width=64 * at.size)
 
     def _later(self, time: float, f: Array) -> Array:
         likelihood = self.likelihood_

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import minimize, minimize_scalar
@@ -15,13 +16,15 @@ from qpruntime.forecasting.trial import (
     SURE,
     ChosenStructure,
     ObservedSeries,
-    StructureOptions,
     best_of,
     evidence,
     fitted,
     preferred,
     residuals,
 )
+
+if TYPE_CHECKING:
+    from qpruntime.forecasting.forecaster import GPForecaster
 
 __all__ = [
     "best_of_large_counts",
@@ -61,9 +64,7 @@ def varies(residual: Array) -> bool:
     return above or float(square.max()) > _FAR**2
 
 
-def varied(
-    options: StructureOptions, best: ChosenStructure, known: ObservedSeries
-) -> ChosenStructure:
+def varied(options: GPForecaster, best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:
     """Return a negative binomial fit for overdispersed counts, with excess zeros if needed.
 
     A Poisson family takes peaks of single counts for autoregressive noise, and a negative binomial

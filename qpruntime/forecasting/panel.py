@@ -232,7 +232,11 @@ class GPPanelForecaster(Savable, BaseEstimator):
                 "scheduler= has them fitted by the processes of a dask cluster",
             )
             calls = pieces(lasting, tasks[ahead:], bool(self.scheduler))
-            with counted(self.verbose, "series", count - ahead) as report, _quiet():
+            # Forecasters of single series say how their fits ended.
+            with (
+                counted(self.verbose, "series", count - ahead) as report,
+                warnings.catch_warnings(action="ignore"),
+            ):
                 parts = run.run(fit_some, calls, report)
         return [*first, *(result for part in parts for result in part)]
 
@@ -477,13 +481,5 @@ def _common(
             said = f"series {shown(table.labels[k])}: {error}"
     if not sample:
         raise InputError(f"none of {len(chosen)} series can be read; {said}")
-    with _quiet():
+    with warnings.catch_warnings(action="ignore"):
         return common(clone(single).set_params(integrate="mode"), sample, spread)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress warnings of single series, whose forecasters say how their fits ended."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield

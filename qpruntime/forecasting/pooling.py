@@ -69,8 +69,7 @@ def fit_some(item: Item) -> list[Result]:
     """Fit series; a series that fails has its error message in place of a forecaster."""
     options, structure, clock, tasks = item
     results: list[Result] = []
-    with warnings.catch_warnings(), one_blas_thread():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"), one_blas_thread():
         for number, series in tasks:
             try:
                 results.append((number, _fitted(options, structure, clock, series), ""))
@@ -230,8 +229,7 @@ def _least(
 ) -> Array:
     """Return where a function with its slope is smallest, between the bounds of an objective."""
     bounds = objective.bounds
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         begin = np.clip(start, *bounds.T)
         optimum = minimize(lost, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return np.asarray(optimum.x)
@@ -262,8 +260,7 @@ def _mode(
         at, z = objective(theta), (theta - centres) / spread
         return 0.5 * float(z @ z) - at.evidence, z / spread - at.evidence_slope
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         try:
             mode = _least(lost, start, objective, {"maxiter": 20, "ftol": 1e-6})
             curvature = np.empty(mode.size)

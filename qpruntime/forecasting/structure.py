@@ -17,9 +17,8 @@ from qpruntime.effects.integration import Integration
 from qpruntime.effects.term import DEVIATION, EffectBlock, NormalPrior, Term
 from qpruntime.errors import InputError
 from qpruntime.forecasting.calendar import StepClock
-from qpruntime.forecasting.cycle import Cycle
-from qpruntime.forecasting.damped import Damped
 from qpruntime.forecasting.families import COUNTS, Scale, bounds_of, exposures_of, likelihood_of
+from qpruntime.forecasting.pairs import Cycle, Damped
 from qpruntime.forecasting.predictive import Ahead
 from qpruntime.likelihoods import Likelihood
 

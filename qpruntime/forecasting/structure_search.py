@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,6 @@ from qpruntime.forecasting.trial import (
     SURE,
     ChosenStructure,
     ObservedSeries,
-    StructureOptions,
     best_of,
     evidence,
     fitted,
@@ -39,6 +39,9 @@ from qpruntime.forecasting.trial import (
 )
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.responses import LARGEST_COUNT
+
+if TYPE_CHECKING:
+    from qpruntime.forecasting.forecaster import GPForecaster
 
 __all__ = [
     "calmed",
@@ -59,7 +62,7 @@ TRENDS = ("auto", "average", "level", "line", "slope", "damped", "none")
 # --- Trend, seasons and family -------------------------------------------------------------------
 
 
-def choose(options: StructureOptions, known: ObservedSeries) -> ChosenStructure:
+def choose(options: GPForecaster, known: ObservedSeries) -> ChosenStructure:
     """Choose what the options of a forecaster leave open, and fit.
 
     Only the chosen fit warns if it has not converged.
@@ -74,15 +77,14 @@ def choose(options: StructureOptions, known: ObservedSeries) -> ChosenStructure:
     InputError
         If observations, regressors or options are not usable.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         best = _chosen(options, known)
     if not best.model.converged_:
         warn("the fit has not settled: see model_.check()", ConvergenceWarning)
     return best
 
 
-def _chosen(options: StructureOptions, known: ObservedSeries) -> ChosenStructure:
+def _chosen(options: GPForecaster, known: ObservedSeries) -> ChosenStructure:
     """Return the best of the structures tried."""
     choice(options.trend, "trend", TRENDS)
     for name in ("cycle", "drift", "outliers"):
@@ -117,9 +119,7 @@ def _chosen(options: StructureOptions, known: ObservedSeries) -> ChosenStructure
     return best
 
 
-def _outliers(
-    options: StructureOptions, known: ObservedSeries, best: Structure
-) -> NDArray[np.intp]:
+def _outliers(options: GPForecaster, known: ObservedSeries, best: Structure) -> NDArray[np.intp]:
     """Return the rows that may have an outlier effect."""
     if not options.outliers:
         return np.zeros(0, dtype=np.intp)
@@ -127,7 +127,7 @@ def _outliers(
 
 
 def _searched(
-    options: StructureOptions,
+    options: GPForecaster,
     known: ObservedSeries,
     counts: bool,
     rows: NDArray[np.intp] | None = None,
@@ -191,7 +191,7 @@ def damped(best: ChosenStructure, known: ObservedSeries) -> ChosenStructure:
 
 
 def _nothing(
-    options: StructureOptions, known: ObservedSeries, integrate: Integration
+    options: GPForecaster, known: ObservedSeries, integrate: Integration
 ) -> ChosenStructure:
     """Fit a level only, to counts that are all 0."""
     family = "poisson" if options.family == "auto" else options.family
@@ -352,7 +352,7 @@ def _lasts(residual: Array, steps: Array, lag: float = 1.0, errors: float = _LAS
 
 
 def cycling(
-    options: StructureOptions, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
+    options: GPForecaster, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
 ) -> ChosenStructure:
     """Add a cycle whose period is not fixed, if it is asked for or the evidence prefers it.
 
@@ -409,7 +409,7 @@ def _periods(structure: Structure, known: ObservedSeries) -> list[float]:
 
 
 def drifting(
-    options: StructureOptions, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
+    options: GPForecaster, best: ChosenStructure, known: ObservedSeries, trends: Sequence[str]
 ) -> ChosenStructure:
     """Add seasons whose pattern changes from one to the next, as `cycling`.
 

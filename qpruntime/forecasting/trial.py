@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from qpruntime.effects.integration import Integration
 from qpruntime.effects.model import fit_from
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.structure import Structure, ahead_of
-from qpruntime.likelihoods import Likelihood
 
 __all__ = [
     "ASTRAY",
@@ -24,7 +23,6 @@ __all__ = [
     "SURE",
     "ChosenStructure",
     "ObservedSeries",
-    "StructureOptions",
     "best_of",
     "evidence",
     "fitted",
@@ -44,42 +42,6 @@ ASTRAY = 6.0
 # Log evidence that the last step of a trial's search gains at most. Trials are compared by 1 at
 # least, and with steps of 1e-2 one of 44 series had a trial that ended 0.7 below its mode.
 _TRIAL_GAIN = 1e-3
-
-
-class StructureOptions(Protocol):
-    """Options of a forecaster that leave its structure open or fix it."""
-
-    @property
-    def seasons(self) -> str | Sequence[float]:
-        """Periods in steps, or "auto"."""
-
-    @property
-    def trend(self) -> str:
-        """Name of a trend, "auto" or "average"."""
-
-    @property
-    def noise(self) -> str | bool:
-        """True if there is autoregressive noise, or "auto"."""
-
-    @property
-    def family(self) -> str | Likelihood:
-        """Name of a family, a likelihood, or "auto"."""
-
-    @property
-    def integrate(self) -> Integration:
-        """Integration over hyper-parameters."""
-
-    @property
-    def cycle(self) -> str | bool | float:
-        """True if there is a cycle, its period, or "auto"."""
-
-    @property
-    def drift(self) -> str | bool:
-        """True if seasons may change, or "auto"."""
-
-    @property
-    def outliers(self) -> str | bool:
-        """True if outliers are sought, or "auto"."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,16 +19,16 @@ from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.posterior import solution_of
 from qpruntime.kernels.default import LogNormal
 from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
-from qpruntime.learning.default_kernel import Start, automatic_start, default_start, given_start
 from qpruntime.learning.hyperpriors import Priors
+from qpruntime.learning.initialisation import Start, automatic_start, default_start, given_start
 from qpruntime.learning.inputs import InputView
 from qpruntime.learning.model_selection.budget import rank_screening_applies, selection_applies
 from qpruntime.learning.model_selection.select import Choice, fit_with_selection, screened_choice
 from qpruntime.learning.model_selection.small_data import screen_features, screen_ranks
-from qpruntime.learning.monotone_solver import and_slopes
 from qpruntime.learning.scaling import Units
 from qpruntime.learning.settings import Data, Settings, Slopes, numbered
-from qpruntime.learning.sparse.checkpoint import remove_checkpoints
+from qpruntime.learning.solvers import and_slopes
+from qpruntime.learning.sparse.train import remove_checkpoints
 from qpruntime.learning.train import Fit, train
 
 __all__ = ["fit_processes", "spread_rows"]

@@ -85,9 +85,8 @@ def clusters(
         count, batch_size=_BATCH, max_iter=_PASSES, n_init=1, random_state=int(rng.integers(2**31))
     )
     # Threads of OpenMP do not survive a fork, and the child would wait for them without end.
-    with threadpool_limits(1, "openmp"), warnings.catch_warnings():
-        # If there are fewer distinct rows than centres, some coincide and are moved apart below.
-        warnings.simplefilter("ignore")
+    # If there are fewer distinct rows than centres, some coincide and are moved apart below.
+    with threadpool_limits(1, "openmp"), warnings.catch_warnings(action="ignore"):
         centres = clustering.fit(points).cluster_centers_
     if levels:
         return _at_levels(centres, X, scale, spelt, rng)

@@ -30,8 +30,7 @@ from qpruntime.inference.leave_groups import leave_groups_out
 from qpruntime.inference.posterior import Posterior, moved_to
 from qpruntime.inference.sparse.data import ChunkedRows, rows_of
 from qpruntime.learning.inducing_points import SAMPLE, sample
-from qpruntime.learning.rank_transform import Warp
-from qpruntime.learning.scaling import Units
+from qpruntime.learning.scaling import Units, Warp
 
 __all__ = ["InputView", "Inputs", "RowGroups", "equal_rows"]
 

@@ -1,7 +1,7 @@
 """Units of features: where each is and how far it spreads; one that is constant is ignored.
 
 Kernels and deep models learn from features in these units. The caller measures the spread of a
-feature; `spreads` does so robustly.
+feature; `spreads` does so robustly. `Warp` replaces features by their ranks.
 """
 
 from __future__ import annotations
@@ -13,10 +13,67 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.kernels.mixed_inputs import Categories, On
 
-__all__ = ["Units", "spreads"]
+__all__ = ["Units", "Warp", "spreads"]
+
+# Largest number of knots of a feature.
+_MAX_KNOTS = 200
+
+
+@restorable("warp/1")
+@dataclass(frozen=True, eq=False)
+class Warp:
+    """A monotone map of every feature to (0, 1): the share of rows that are below it.
+
+    Attributes
+    ----------
+    knots, levels : tuple of ndarray
+        Of each feature the values that are known, ascending, and their shares; a value between two
+        has a share between theirs, one beyond all that of the last. A feature without any is left
+        as it is.
+    """
+
+    knots: tuple[Array, ...]
+    levels: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, X: Array, weights: Array | None = None, codes: Sequence[int] = ()) -> Warp:
+        """Fit the transform to the rows of X (N, d), except for columns of codes.
+
+        A row of weight 2 counts as two rows.
+        """
+        row_weights = np.ones(len(X)) if weights is None else weights
+        empty = np.empty(0)
+        knots = [
+            (empty, empty) if k in codes else _levels(column, row_weights)
+            for k, column in enumerate(X.T)
+        ]
+        return cls(tuple(f[0] for f in knots), tuple(f[1] for f in knots))
+
+    def __call__(self, X: Array) -> Array:
+        """Return the cumulative shares (T, d) of the values of X (T, d)."""
+        warped = np.empty(np.shape(X))
+        for k, (knots, levels) in enumerate(zip(self.knots, self.levels, strict=True)):
+            warped[:, k] = np.interp(X[:, k], knots, levels) if knots.size else X[:, k]
+        return warped
+
+
+def _levels(column: Array, mass: Array) -> tuple[Array, Array]:
+    """Return the knots of a feature, and the middle of the cumulative share of their rows."""
+    values, which = np.unique(column, return_inverse=True)
+    weight = np.bincount(which, mass)
+    above = np.cumsum(weight)
+    middle = (above - 0.5 * weight) / above[-1]
+    if len(values) > _MAX_KNOTS:
+        # Values whose shares are evenly spaced, the first and the last among them.
+        wanted = np.linspace(middle[0], middle[-1], _MAX_KNOTS)
+        chosen = np.unique(np.searchsorted(middle, wanted).clip(0, len(values) - 1))
+        values, middle = values[chosen], middle[chosen]
+    return values, middle
+
 
 # This share of the rows is left out on either side, at least one row, so that an outlier does not
 # set the unit. A column that is constant in between, as sparse ones are, is measured with a smaller
@@ -140,10 +197,8 @@ def spreads(
         A row of weight 2 is two rows.
     """
     mass = np.ones(len(X)) if weights is None else weights
-    middles_and_spreads = [_middle_and_spread(column, mass, deviations) for column in X.T]
-    return np.array([f[0] for f in middles_and_spreads]), np.array(
-        [f[1] for f in middles_and_spreads]
-    )
+    pairs = np.array([_middle_and_spread(column, mass, deviations) for column in X.T])
+    return pairs[:, 0].copy(), pairs[:, 1].copy()
 
 
 def _middle_and_spread(column: Array, mass: Array, deviation: bool) -> tuple[float, float]:

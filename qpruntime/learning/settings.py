@@ -97,6 +97,13 @@ class Settings:
         path = None if self.inducing is None else self.inducing.checkpoint
         return None if path is None else path_of(path, "checkpoint")
 
+    def shortened(self, ftol: float, iterations: int, **search: Any) -> Settings:
+        """Return the settings of a search from one start that ends early, with other `search`."""
+        ftol, iterations = max(ftol, self.search.ftol), min(iterations, self.search.max_iter)
+        return replace(
+            self, search=self.search.but(restarts=0, ftol=ftol, max_iter=iterations, **search)
+        )
+
     def in_units(self, units: Units) -> Settings:
         """Return the settings for scaled features: so are inducing inputs that are given."""
         inducing = self.inducing
@@ -125,7 +132,11 @@ def settings_of(model: Any) -> Settings:
     search, (solver, approximate) = search_of(model.optimize), _solver_of(model.solver)
     inducing = inducing_of(model.inducing)
     chosen = inducing is not None and inducing.open
-    _check_priors(search, automatic)
+    if search is not None and search.priors and automatic:
+        raise InputError(
+            "priors need a kernel, whose parameters they name; the default kernel has priors "
+            "of its own: give kernel="
+        )
     max_sweeps = whole(model.max_sweeps, "max_sweeps", 1)
     tol = number(model.tol, "tol", above=0.0)
     threads_of(model.n_jobs)
@@ -154,15 +165,6 @@ def settings_of(model: Any) -> Settings:
         approximate=approximate,
         inducing=inducing,
     )
-
-
-def _check_priors(search: Search | None, automatic: bool) -> None:
-    """Raise `InputError` for priors that cannot act."""
-    if search is not None and search.priors and automatic:
-        raise InputError(
-            "priors need a kernel, whose parameters they name; the default kernel has priors "
-            "of its own: give kernel="
-        )
 
 
 def numbered(settings: Settings, count: int) -> list[Settings]:

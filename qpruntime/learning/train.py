@@ -17,16 +17,15 @@ from qpruntime.execution.blas_threads import sized
 from qpruntime.inference.problem import check_powers
 from qpruntime.inference.sites import Sites
 from qpruntime.learning import initialisation
-from qpruntime.learning.default_kernel import Start, learns_nothing
 from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.hyper_integration.integrate import (
     NOTHING_TO_INTEGRATE,
     integrate_hyperparameters,
 )
+from qpruntime.learning.initialisation import Start, learns_nothing
 from qpruntime.learning.objective import learnt
-from qpruntime.learning.optimise import INFERENCE_FAILS_MESSAGE, Optimum
+from qpruntime.learning.optimise import INFERENCE_FAILS_MESSAGE, Optimum, optimise
 from qpruntime.learning.progress import Report, evaluation_reports
-from qpruntime.learning.restarts import optimise
 from qpruntime.learning.settings import Data, Settings, Slopes
 from qpruntime.learning.solvers import Solver, solvers
 from qpruntime.learning.sparse.train import train_sparse
@@ -227,14 +226,7 @@ def _refine(
     # Log probabilities, unlike densities, do not rise above zero.
     if data.discrete and -optima[0].value <= least:
         return begin.kernel, optima, sites
-    settings = replace(
-        settings,
-        search=settings.search.but(
-            restarts=0,
-            ftol=max(settings.search.ftol, _EARLY),
-            max_iter=min(settings.search.max_iter, _STEPS),
-        ),
-    )
+    settings = settings.shortened(_EARLY, _STEPS)
     (run, *_), ended, _ = optimise(data, further, settings, rng, report, solver)
     if not run.value - optima[0].value > least:
         return begin.kernel, optima, sites

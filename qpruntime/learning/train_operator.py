@@ -23,16 +23,15 @@ from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem, check_powers
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.gradients import covariance_function
-from qpruntime.learning.default_kernel import Start
+from qpruntime.learning.initialisation import Start
 from qpruntime.learning.objective import (
-    OBJECTIVES,
     Family,
     KernelParameters,
-    Objective,
     settle_fast,
 )
 from qpruntime.learning.progress import announce_duration
 from qpruntime.learning.settings import Data, Settings
+from qpruntime.learning.solvers import Dense
 from qpruntime.learning.train import Fit, train
 
 __all__ = ["OperatorFamily", "OperatorSolver", "train_operator", "with_units"]
@@ -93,19 +92,13 @@ def with_units(K: Array, units: int) -> Array:
 
 
 @dataclass(frozen=True)
-class OperatorSolver:
+class OperatorSolver(Dense):
     """The solver of observations along functionals; see `qpruntime.learning.solvers.Solver`.
 
     Rows of `Data.X` are those of the latent values, and so is its prior mean.
     """
 
-    settings: Settings
     functionals: Functionals
-
-    @property
-    def objective(self) -> type[Objective]:
-        """Class of the objective that the search maximises."""
-        return OBJECTIVES[self.settings.search.objective]
 
     def _latent(self, data: Data) -> bool:
         return takes_latent_side(self.functionals, data.projector.method)
@@ -126,7 +119,7 @@ class OperatorSolver:
             self._side(), runs * (12 + 3 * kernel.n_dims), "fewer latent values or observations"
         )
 
-    def family(self, kernel: Kernel, data: Data) -> OperatorFamily:
+    def family(self, kernel: Kernel, data: Data) -> OperatorFamily:  # type: ignore[override]
         """Return the priors of a kernel."""
         return OperatorFamily(kernel, data.X, data.prior, self.functionals, self._latent(data))
 

@@ -202,8 +202,7 @@ def _check_parts(model: Any) -> None:
     A forged file has the right hash. A model may refuse the point with one of our errors, because
     it may need columns or an exposure that are not known here.
     """
-    with warnings.catch_warnings(), contextlib.suppress(QPError):
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"), contextlib.suppress(QPError):
         moments = model._predict_once()
         if len({moment.shape for moment in moments}) > 1:
             raise DamagedFile("its means and variances have different shapes")

@@ -14,7 +14,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, finite, shown, whole
 from qpruntime.criticism.loo import pit
 from qpruntime.errors import InputError
-from qpruntime.estimators.fitted import FittedModel
+from qpruntime.estimators.base import GPEstimator
 from qpruntime.plotting._style import BLUE, GREY, Display, axes_of, legend_below
 from qpruntime.plotting.function import known_level
 
@@ -75,7 +75,7 @@ class RanksDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: FittedModel,
+        estimator: GPEstimator,
         y: ArrayLike | None = None,
         *,
         random_state: int | np.random.Generator | None = 0,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
-from qpruntime._typing import Array, IntArray
+from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, number, shown
 from qpruntime.errors import InputError
 from qpruntime.plotting._style import BLUE, GREY, Display, axes_of
@@ -21,17 +21,11 @@ if TYPE_CHECKING:
     from matplotlib.collections import LineCollection, PolyCollection
     from matplotlib.colorbar import Colorbar
 
+    from qpruntime.effects import Mesh
 
 __all__ = ["CaterpillarDisplay", "EffectMapDisplay"]
 
 # --- Maps of effects: of fields on their triangles, of areas on shapes that are given.
-
-
-class Triangles(Protocol):
-    """Mesh of a `Plane`: the positions (M, 2) of its nodes, and three of them a triangle."""
-
-    nodes: Array
-    triangles: IntArray
 
 
 @dataclass(eq=False, kw_only=True)
@@ -75,7 +69,7 @@ class EffectMapDisplay(Display):
     names: tuple[str, ...]
     values: Array
     what: str
-    mesh: Triangles | None = None
+    mesh: Mesh | None = None
     shapes: Mapping[str, ArrayLike] | None = None
     surface_: ScalarMappable | None = field(init=False, default=None)
     colorbar_: Colorbar | None = field(init=False, default=None)

@@ -16,7 +16,7 @@ from qpruntime.criticism.inspection import (
     permutation_importance,
 )
 from qpruntime.errors import InputError
-from qpruntime.estimators.fitted import FittedModel
+from qpruntime.estimators.base import GPEstimator
 from qpruntime.plotting._style import BLUE, Display, axes_of
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class PartialDependenceDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: FittedModel,
+        estimator: GPEstimator,
         X: ArrayLike,
         column: int | str,
         *,
@@ -163,7 +163,7 @@ class ImportanceDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        estimator: FittedModel,
+        estimator: GPEstimator,
         X: ArrayLike,
         y: ArrayLike,
         *,

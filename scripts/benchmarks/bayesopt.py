@@ -38,7 +38,7 @@ def improvement(opt: Optimizer, problem: Problem, rng: np.random.Generator) -> A
     best = y[0, feasible].min() if feasible.any() else None
     worths = log_improvement(s, best)
     near = s[0].X[np.argsort(y[0])[:5]]
-    return maximise(lambda U: worths(U)[None], near, opt.d, rng)[0]
+    return maximise(lambda U: worths(U)[None], near, rng, opt._space)[0]
 
 
 def thompson(opt: Optimizer, problem: Problem, rng: np.random.Generator) -> Array:

@@ -27,7 +27,7 @@ from qpruntime.learning.sparse import objective
 from scripts.benchmarks.data.drawn import Split, flights, synthetic
 from scripts.benchmarks.metrics import judge
 from scripts.records import RESULTS, TOP, Records
-from scripts.reports import sparse as report
+from scripts.reports import speed as report
 
 ONE_THREAD = True
 RATES = (0.003, 0.01, 0.03)

@@ -18,7 +18,6 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from qpruntime import GPClassifier, GPPoissonRegressor, Integrate, Search
-from qpruntime.errors import ConvergenceWarning
 from scripts.benchmarks.data.paper import NAMES, load
 from scripts.benchmarks.data.protocol import Task, folds
 from scripts.records import RESULTS, Records
@@ -76,9 +75,7 @@ def study(task: Task, X: Any, y: Any) -> dict[str, Any]:
         models["corrected"] = {"hyperparameters": Integrate(evidence="corrected")}
     for name, options in models.items():
         begun = time.process_time()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            warnings.simplefilter("ignore", UserWarning)
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
             own[name] = _fitted(fold, ard, options)
         own[name]["cpu"] = round(time.process_time() - begun, 2)
     return {**task._asdict(), "n_test": len(fold.y_test), "of": own}

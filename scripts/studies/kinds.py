@@ -25,7 +25,7 @@ from scripts.records import RESULTS, Records
 from scripts.reports.kinds import kinds as report
 from scripts.studies import kinds_models as models
 from scripts.studies.held_out import Judge, fill, parts
-from scripts.studies.kinds_r import Peer
+from scripts.studies.kinds_models import Peer
 
 OPTIONS = {
     "kept": {"default": RESULTS / "kinds.jsonl"},

@@ -25,8 +25,7 @@ from qpruntime.table_format.metadata import Metadata
 from tablegen import splines
 from tablegen.compact import errors as regions
 from tablegen.files import finish
-from tablegen.files.documents import Document, stated
-from tablegen.files.recipe import Recipe, TableJob
+from tablegen.files.recipe import Document, Recipe, TableJob, stated
 from tablegen.second_rule.framed import SEED
 
 __all__ = ["CompactRecipe", "metadata", "sample"]

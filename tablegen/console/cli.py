@@ -25,11 +25,7 @@ from tablegen import memory
 from tablegen.console.arguments import USAGE, parser
 from tablegen.files.workspace import BuildStopped
 
-__all__ = [
-    "bar",
-    "main",
-    "transferred",
-]
+__all__ = ["bar", "main", "transferred"]
 
 # --- The progress bar of the command line: on stderr, and only on a terminal.
 
@@ -225,10 +221,8 @@ def _build(arguments: argparse.Namespace) -> int:
         *("counts", "outcomes", "y_range", "preset", "projection", "p", "workers", "scheduler"),
         *("timeout", "tolerance", "format"),
     )
-    arguments_by_name = {name: getattr(arguments, name) for name in names} | {
-        "limit": arguments.size_limit
-    }
-    options = {name: value for name, value in arguments_by_name.items() if value is not None}
+    given = {name: getattr(arguments, name) for name in names} | {"limit": arguments.size_limit}
+    options = {name: value for name, value in given.items() if value is not None}
     request = builder.check(
         arguments.likelihood, arguments.output, force=arguments.force, **options
     )
@@ -236,7 +230,7 @@ def _build(arguments: argparse.Namespace) -> int:
         if request.path.parent.exists() or arguments.output is not None:
             request.workspace  # noqa: B018 - raises if no file may be made there
         document = describe.plan(
-            request.recipe.estimated(), request.path, arguments.workers, arguments.scheduler
+            request.recipe, request.path, arguments.workers, arguments.scheduler
         )
         return _print(arguments, document)
     nbytes = request.recipe.largest
@@ -245,8 +239,7 @@ def _build(arguments: argparse.Namespace) -> int:
     started = time.perf_counter()
     with bar() as progress:
         metadata = builder.carry_out(request, progress)
-    document = describe.table(request.path, metadata)
-    _print(arguments, document)
+    _print(arguments, describe.table(request.path, metadata))
     print(f"tablegen: built in {time.perf_counter() - started:.1f} s", file=sys.stderr)
     return DONE
 
@@ -268,8 +261,7 @@ def _info(arguments: argparse.Namespace) -> int:
     from qpruntime.projection.open import stated
     from tablegen.console import describe
 
-    document = describe.table(*stated(arguments.table))
-    return _print(arguments, document)
+    return _print(arguments, describe.table(*stated(arguments.table)))
 
 
 def _verify(arguments: argparse.Namespace) -> int:
@@ -287,8 +279,7 @@ def _verify(arguments: argparse.Namespace) -> int:
             workers=arguments.workers,
             progress=progress,
         )
-    document = describe.report(report)
-    _print(arguments, document)
+    _print(arguments, describe.report(report))
     for problem in report.problems:
         print(f"tablegen: error: {report.path}: {problem}", file=sys.stderr)
     if report.ok is None:
@@ -321,8 +312,7 @@ def _export(arguments: argparse.Namespace) -> int:
         path, metadata = convert(
             arguments.table, arguments.output, format=arguments.format, force=arguments.force
         )
-    document = describe.table(path, metadata)
-    return _print(arguments, document)
+    return _print(arguments, describe.table(path, metadata))
 
 
 def _publish(arguments: argparse.Namespace) -> int:
@@ -347,8 +337,7 @@ def _fetch(arguments: argparse.Namespace) -> int:
             force=arguments.force,
             report=report,
         )
-    document = describe.table(path, metadata)
-    return _print(arguments, document)
+    return _print(arguments, describe.table(path, metadata))
 
 
 def _list(arguments: argparse.Namespace) -> int:

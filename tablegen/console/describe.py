@@ -10,7 +10,7 @@ from qpruntime._formatting import command, printable, size
 from qpruntime.errors import TableError
 from qpruntime.table_format.metadata import Metadata
 from tablegen.artifacts.guarantee import SURFACE_WORDS, guarantee, outcomes_in_words
-from tablegen.files.documents import Document, stated
+from tablegen.files.recipe import Document, stated
 
 if TYPE_CHECKING:
     from tablegen.files.recipe import Recipe
@@ -27,7 +27,7 @@ def plan(
 ) -> Document:
     """Describe what a build would do, for ``--dry-run``; a scheduler is not asked."""
     from qpruntime.execution.executors import thread_count
-    from tablegen.request import LARGE
+    from tablegen.builder import LARGE
 
     threads = thread_count(workers) if scheduler is None else 1
     who: Document = {"workers": threads} if scheduler is None else {"scheduler": scheduler}

@@ -15,6 +15,7 @@ from qpruntime._formatting import install_hint
 from qpruntime._typing import Array
 from qpruntime._validation import path_of
 from qpruntime.errors import InputError, TableError
+from qpruntime.plotting.table import RatioDisplay
 from qpruntime.projection.open import open_table
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table, domain, outcome_of
@@ -31,8 +32,8 @@ FORMATS = (".png", ".svg")
 _WIDE, _HIGH = 161, 121
 #: Errors below this are rounding, and drawn as if they were this.
 _ROUNDING = 1e-16
-#: Dark where sigma* is far below sigma_EP, and where the error is small.
-_RATIO_COLOURS, _ERROR_COLOURS = "viridis", "magma"
+#: Dark where the error is small.
+_ERROR_COLOURS = "magma"
 
 
 def plot(
@@ -160,15 +161,9 @@ def _draw(
     left_axes, right = figure.subplots(1, 2, sharey=True)
     extent = (mu[0], mu[-1], log10_sigma[0], log10_sigma[-1])
     look = {"origin": "lower", "extent": extent, "aspect": "auto", "rasterized": True}
-    low = min(float(ratio.min()), 0.999)
-    image = left_axes.imshow(ratio, cmap=_RATIO_COLOURS, vmin=low, vmax=1.0, **look)
-    levels = _levels(low)
-    # Lines that stand out from the colour under them.
-    colours = ["white" if level < 0.5 * (1.0 + low) else "black" for level in levels]
-    lines = left_axes.contour(mu, log10_sigma, ratio, levels, colors=colours, linewidths=0.8)
-    left_axes.clabel(lines, fmt="%g", fontsize=8)
-    figure.colorbar(image, ax=left_axes, label=r"$\sigma^*/\sigma_{\mathrm{EP}}$")
-    left_axes.set_title(f"{table.likelihood.name}, y = {y:g}")
+    RatioDisplay(
+        mu=mu, log10_sigma=log10_sigma, ratio=ratio, likelihood=table.likelihood.name, outcome=y
+    ).plot(left_axes)
     if log_z is not None:
         image = right.imshow(log_z, cmap=_ERROR_COLOURS, **look)
         figure.colorbar(image, ax=right, label=r"$\log Z$")
@@ -181,16 +176,4 @@ def _draw(
         figure.colorbar(image, ax=right, label=r"relative error of $\sigma^*$")
         kind = table.metadata.kind
         right.set_title(f"{kind} table against quadrature, at most {error.max():.1e}")
-    for axis in (left_axes, right):
-        axis.set_xlabel(r"cavity mean $\mu$")
-    left_axes.set_ylabel(r"$\log_{10}$ cavity standard deviation $\sigma$")
-
-
-def _levels(low: float) -> list[float]:
-    """Return five to ten round levels between the smallest ratio and 1."""
-    span = 1.0 - low
-    for step in (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002):
-        if span / step >= 4.0:
-            break
-    count = int(span / step)
-    return sorted({round(1.0 - step * i, 6) for i in range(1, count + 1)})
+    right.set_xlabel(r"cavity mean $\mu$")

@@ -107,12 +107,7 @@ def publish(path: Path, target: Path) -> None:
     if target.suffix == ".zarr":
         zarr_files.publish(open_table(path, verify=False), target, path.parent)
         return
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    zarr_files.sync(path)
     check_kind(target)
     path.replace(target)
-    directory = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    zarr_files.sync(target.parent)

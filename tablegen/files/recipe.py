@@ -1,17 +1,56 @@
-"""The build of a table as one thing: what it will be, how large, and how to make it."""
+"""The build of a table as one thing: what it will be, how large, how to make it, in documents."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from qpruntime.execution.executors import Executor, Progress, Threads
 from qpruntime.likelihoods import Likelihood
-from qpruntime.table_format.metadata import Metadata
-from tablegen.files.documents import Document
+from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen.files.workspace import Workspace
 
-__all__ = ["Recipe", "TableJob"]
+__all__ = ["Document", "Recipe", "TableJob", "axis_of", "projection_of", "stated"]
+
+Document = dict[str, Any]
+
+
+def axis_of(axis: Axis) -> Document:
+    """Describe an even axis."""
+    return {"start": axis.start, "stop": axis.stop, "step": axis.step, "size": axis.size}
+
+
+def projection_of(p: float | None) -> Document:
+    """Say of which order L_p projections are; nothing of the others."""
+    return {} if p is None else {"projection": f"wp, p = {p:g}"}
+
+
+def stated(metadata: Metadata) -> Document:
+    """Describe a table, made or to be made, but for its place, hash and certificate."""
+    compact, whole = metadata.kind == "compact", metadata.kind == "surfaces"
+    names: tuple[str, ...] = ("mu", "log10_sigma", "y")[: len(metadata.axes)]
+    if compact:
+        names = ("u", "v")[-len(metadata.axes) :]
+    return {
+        "kind": metadata.kind,
+        "likelihood": metadata.likelihood,
+        "parameters": metadata.parameters,
+        **projection_of(metadata.order),
+        "outcomes": metadata.outcomes,
+        **{
+            name: axis_of(axis) | ({"coordinate": axis.name} if compact else {})
+            for name, axis in zip(names, metadata.axes, strict=True)
+        },
+        **({"surfaces": metadata.surfaces, "slabs": metadata.traits.get("mode")} if whole else {}),
+        "coefficients" if compact or whole else "nodes": math.prod(metadata.shape),
+        "dtype": metadata.dtype,
+        "bytes": metadata.nbytes,
+        "method": metadata.method,
+        "generator": metadata.generator,
+        "schema": metadata.schema,
+    }
+
 
 P = TypeVar("P")
 
@@ -56,14 +95,6 @@ class Recipe(Generic[P]):
     mapped: int = 0
     space: int | None = None
     order: float | None = None
-
-    def resolved(self) -> Self:
-        """Return the recipe with all choices made."""
-        return self
-
-    def estimated(self) -> Self:
-        """Return what `resolved` does, or soon a guess at it where there are many outcomes."""
-        return self
 
     def describe(self, threads: int) -> Document:
         """Describe what a build would do."""

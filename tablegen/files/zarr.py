@@ -19,7 +19,7 @@ from qpruntime.errors import TableError
 from qpruntime.projection.table import Table
 from qpruntime.table_format.zarr import CNAME, LEVEL, Stored, arrays, documents, read_metadata
 
-__all__ = ["check_replaceable", "publish", "write"]
+__all__ = ["check_replaceable", "publish", "sync", "write"]
 
 
 def write(table: Table, directory: Path) -> None:
@@ -34,10 +34,7 @@ def write(table: Table, directory: Path) -> None:
     data, *coordinates = arrays(metadata)
     digest = hashlib.sha256()
     little = np.dtype(metadata.dtype).newbyteorder("<")
-    flat = table.values.astype(little, copy=False).reshape(-1)
-    for name, start, size in data.chunks():
-        first = start // data.itemsize
-        part = flat[first : first + size // data.itemsize]
+    for name, part in _parts(data, table.values.astype(little, copy=False).reshape(-1)):
         digest.update(part.data)
         write_file(directory / name, _chunk(data, part))
     if digest.hexdigest() != metadata.sha256:
@@ -46,15 +43,18 @@ def write(table: Table, directory: Path) -> None:
             f"{metadata.sha256[:16]}...; the file is damaged and is not exported"
         )
     for coordinate in coordinates:
-        values = coordinate.values()
-        for name, start, size in coordinate.chunks():
-            first = start // coordinate.itemsize
-            part = values[first : first + size // coordinate.itemsize]
+        for name, part in _parts(coordinate, coordinate.values()):
             write_file(directory / name, _chunk(coordinate, part))
     for name, content in documents(metadata.to_json(), metadata).items():
         write_file(directory / name, content)
-    for folder in _folders(directory):
-        _sync(folder)
+    for folder, _, _ in os.walk(directory):
+        sync(Path(folder))
+
+
+def _parts(array: Stored, values: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the name and the values of every chunk."""
+    for name, start, size in array.chunks():
+        yield name, values[start // array.itemsize : (start + size) // array.itemsize]
 
 
 def _chunk(array: Stored, part: NDArray[Any]) -> bytes:
@@ -77,13 +77,9 @@ def write_file(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _folders(directory: Path) -> Iterator[Path]:
-    for folder, _, _ in os.walk(directory):
-        yield Path(folder)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make a file or a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -116,4 +112,4 @@ def publish(table: Table, target: Path, work: Path) -> None:
         check_replaceable(target)
         target.rename(old)
     fresh.rename(target)
-    _sync(target.parent)
+    sync(target.parent)

@@ -23,8 +23,7 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import Metadata
 from tablegen.files import finish
 from tablegen.files import hdf5 as export
-from tablegen.files.documents import Document, axis_of
-from tablegen.files.recipe import Recipe, TableJob
+from tablegen.files.recipe import Document, Recipe, TableJob, axis_of
 from tablegen.files.workspace import BuildStopped, Workspace
 from tablegen.grid import chebyshev as compute
 from tablegen.grid import errors as certify
@@ -54,19 +53,10 @@ class GridRecipe(Recipe[Plan]):
         tolerance, nbytes = certify.TOLERANCES[plan.dtype], plan.nbytes
         return cls(likelihood, plan, tolerance, nbytes, nbytes, nbytes)
 
-    def resolved(self) -> GridRecipe:
-        """Return the recipe with the method and the nodes of its plan."""
-        with threadpool_limits(1, "blas"):
-            return replace(self, plan=compute.resolve(self.plan))
-
-    def estimated(self) -> GridRecipe:
-        """Return the recipe with nodes that are guessed from a few of many outcomes."""
-        with threadpool_limits(1, "blas"):
-            return replace(self, plan=compute.estimate(self.plan))
-
     def describe(self, threads: int) -> Document:
-        """Return the document that describes the plan, with its estimated time and memory."""
-        plan = self.plan
+        """Describe the plan, with its estimated time; nodes are guessed from a few outcomes."""
+        with threadpool_limits(1, "blas"):
+            plan = compute.estimate(self.plan)
         few = plan.nodes and len(plan.outcomes) > compute.FEW
         return {
             "likelihood": plan.likelihood,

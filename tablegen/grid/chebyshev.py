@@ -1,14 +1,13 @@
 """Fill chunks of a grid: by quadrature at every node, or by expanding a series.
 
-One-dimensional splines, where the likelihood allows them, are in `one_axis`. The series is that of
-the ratio psi = sigma*/sigma, which stays of order one, so that its error is relative everywhere.
-Nothing here knows of files or of dask.
+The series is that of the ratio psi = sigma*/sigma, which stays of order one, so that its error is
+relative everywhere. Nothing here knows of files or of dask.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -16,25 +15,135 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qpruntime._numba import kernel
+from qpruntime._numba import contracted, kernel
+from qpruntime._pointers import call_coordinates
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.likelihoods import Likelihood
+from qpruntime.projection.interpolation import quintic
+from qpruntime.projection.projector import project_arrays
 from qpruntime.quadrature.sigma_star_kernels import OK, exact_run
 from qpruntime.table_format.metadata import Axis
-from tablegen.grid import one_axis
-from tablegen.grid.one_axis import Curves
+from tablegen import splines
+from tablegen.files.looking import Runner
 from tablegen.grid.plan import GridChunk, Plan
 
-__all__ = [
-    "Expansion",
-    "blocks",
-    "estimate",
-    "expand",
-    "fill",
-    "integrate",
-    "resolve",
-]
+__all__ = ["CELLS", "Curves", "blocks", "estimate", "expand", "fill", "integrate", "resolve"]
+
+# --- Expand from one axis, where the likelihood declares an exact scale
+#
+# sigma*/length is a function of one variable v for each outcome (`Reduction.scale`). A fine spline
+# along v, and one evaluation a node, replace a quadrature a node.
+
+#: Cells along v: the spline is as good as the quadrature (certified at 1e-12).
+CELLS = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Splines of sigma*/length over v: one row for each outcome, and what `quintic` takes.
+
+    Attributes
+    ----------
+    coefficients : ndarray, shape (outcomes, 1, points)
+    axes : ndarray, shape (7,)
+    first : int
+        Number of the first of these outcomes in the plan.
+    """
+
+    coefficients: Array
+    axes: Array
+    first: int = 0
+
+    def only(self, outcome: int) -> Curves:
+        """Return what chunks of one outcome need."""
+        part = outcome - self.first
+        return Curves(self.coefficients[part : part + 1], self.axes, outcome)
+
+
+@contracted
+def _scales(
+    scale: int, mu: Array, sigma: Array, y: float, theta: Array, length: Array, v: Array
+) -> None:
+    for i in range(mu.size):
+        for j in range(sigma.size):
+            length[i, j], v[i, j], _ = call_coordinates(scale, mu[i], sigma[j], y, theta)
+
+
+@contracted
+def _expand(
+    scale: int,
+    curve: tuple[Array, Array, int],
+    mu: Array,
+    sigma: Array,
+    y: float,
+    theta: Array,
+    out: Array,
+) -> None:
+    coefficients, axes, row = curve
+    for i in range(mu.size):
+        for j in range(sigma.size):
+            length, v, _ = call_coordinates(scale, mu[i], sigma[j], y, theta)
+            out[i, j] = length * quintic(coefficients, axes, row, 0.0, v)
+
+
+def _handle(plan: Plan) -> tuple[Any, Array]:
+    likelihood = plan.model
+    assert likelihood.reduction is not None
+    assert likelihood.reduction.scale is not None
+    return likelihood.reduction.scale.handle, likelihood.theta
+
+
+def _range(plan: Plan, y: float) -> tuple[float, float]:
+    """Return the least and the largest v on the grid: v is monotone in sigma for every mu."""
+    scale, theta = _handle(plan)
+    mu, sigma = plan.mu.nodes(), 10.0 ** plan.log10_sigma.nodes()[[0, -1]]
+    length, v = np.empty((mu.size, 2)), np.empty((mu.size, 2))
+    _scales(scale, mu, sigma, y, theta, length, v)
+    return float(v.min()), float(v.max())
+
+
+def expand_curves(plan: Plan, run: Runner) -> Curves:
+    """Integrate along v for every outcome."""
+    ends = [_range(plan, y) for y in plan.outcomes]
+    low, high = min(a for a, _ in ends), max(b for _, b in ends)
+    axis = Axis("v", low, high, CELLS + 1)
+    places = splines.points(axis)
+    blocks = [(y, places[a : a + 512]) for y in plan.outcomes for a in range(0, places.size, 512)]
+    values = np.concatenate(run(partial(_along, plan), blocks))
+    values = values.reshape(len(plan.outcomes), 1, places.size)
+    axes = np.array([0.0, 0.0, 0.0, low, high, CELLS / (high - low), plan.outcomes[0]])
+    return Curves(splines.coefficients(values, None, axis), axes)
+
+
+def _along(plan: Plan, block: tuple[float, Array]) -> Array:
+    """Return sigma*/length for one outcome y at some places v."""
+    y, places = block
+    likelihood = plan.model
+    assert likelihood.reduction is not None
+    reduction = likelihood.reduction
+    scale, theta = _handle(plan)
+    row = int(y) - reduction.outcomes[0]
+    mu, sigma, ys = np.array([reduction.cavity(row, 0.0, v) for v in places.tolist()]).T
+    star = project_arrays(plan.model, mu, sigma, ys, table="exact").std
+    length, v = np.empty((1, 1)), np.empty((1, 1))
+    for i in range(star.size):
+        _scales(scale, mu[i : i + 1], sigma[i : i + 1], y, theta, length, v)
+        star[i] /= length[0, 0]
+    return star
+
+
+def fill_curves(plan: Plan, chunk: GridChunk, curves: Curves) -> Array:
+    """Return sigma* on one chunk, shape (chunk rows, log10_sigma.size)."""
+    scale, theta = _handle(plan)
+    mu = plan.mu.nodes()[chunk.start : chunk.stop]
+    sigma = 10.0 ** plan.log10_sigma.nodes()
+    out = np.empty((mu.size, sigma.size))
+    y = plan.outcomes[chunk.outcome]
+    row = chunk.outcome - curves.first
+    _expand(scale, (curves.coefficients, curves.axes, row), mu, sigma, y, theta, out)
+    return out
+
 
 # --- Integrate sigma* at every node of a grid, in runs of neighbouring cavities that share nodes.
 
@@ -186,7 +295,7 @@ def resolve(plan: Plan) -> Plan:
         return plan
     reduction = plan.model.reduction
     if reduction is not None and reduction.scale is not None:
-        pays = math.prod(plan.shape[1:]) > _NODE_COST * one_axis.CELLS
+        pays = math.prod(plan.shape[1:]) > _NODE_COST * CELLS
         return replace(plan, method="one-axis" if pays else "direct")
     counts = []
     for axis, other_axis in ((plan.mu, plan.log10_sigma), (plan.log10_sigma, plan.mu)):
@@ -238,9 +347,6 @@ def _count(plan: Plan, axis: Axis, lines: Array, y: float) -> int:
     return _MOST_NODES + 1
 
 
-Runner = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
-
-
 def expand(plan: Plan, run: Runner) -> Expansion | Curves | None:
     """Integrate psi at the Chebyshev nodes, or along one axis; None for the direct method.
 
@@ -250,7 +356,7 @@ def expand(plan: Plan, run: Runner) -> Expansion | Curves | None:
         ``run(function, items)`` maps in any order, on any number of threads or machines.
     """
     if plan.method == "one-axis":
-        return one_axis.expand(plan, run)
+        return expand_curves(plan, run)
     if plan.nodes is None:
         return None
     n_sigma = plan.nodes[1]
@@ -305,7 +411,7 @@ def fill(
     """
     mu = plan.mu.nodes()[chunk.start : chunk.stop]
     if isinstance(expansion, Curves):
-        values = one_axis.fill(plan, chunk, expansion)
+        values = fill_curves(plan, chunk, expansion)
     elif expansion is not None:
         coefficients = expansion.coefficients[chunk.outcome - expansion.first]
         rows = _basis(plan.mu, mu, coefficients.shape[0]) @ coefficients

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,21 @@ from numpy.typing import NDArray
 
 from qpruntime import likelihoods
 from qpruntime._numba import kernel
+from qpruntime._pointers import call_moments
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
+from qpruntime.execution.executors import run
 from qpruntime.likelihoods import Likelihood
+from qpruntime.projection.table import Table
 from qpruntime.table_format.metadata import Axis, Metadata
-from tablegen.files.looking import Runner, in_blocks, largest
+from tablegen.files.looking import Found, Look, Runner, hash_problems, in_blocks, largest
 from tablegen.second_rule.framed import RULE, independent
 
-__all__ = ["TOLERANCES", "certify", "rough_nodes", "worst_nodes"]
+__all__ = ["TOLERANCES", "certify", "check", "worst_nodes"]
 
 Index = NDArray[np.int64]
+#: Relative difference, outcome, row and column of nodes.
+Places = list[tuple[float, int, int, int]]
 
 #: Largest relative error allowed at nodes. float32 rounds by 2^-24 = 6e-8.
 TOLERANCES = {"float64": 1e-12, "float32": 1e-7}
@@ -41,9 +47,7 @@ def _worst(values: Array, first: int, last: int) -> tuple[float, int, int]:
     return best, row, column
 
 
-def worst_nodes(
-    values: NDArray[Any], outcome: int, start: int
-) -> list[tuple[float, int, int, int]]:
+def worst_nodes(values: NDArray[Any], outcome: int, start: int) -> Places:
     """Return the most curved node in each of 16 column blocks of a chunk.
 
     Parameters
@@ -98,9 +102,7 @@ def _rough(values: Array, first: int, last: int) -> tuple[float, int, int, int]:
     return best, row, column, axis
 
 
-def rough_nodes(
-    values: NDArray[Any], outcome: int, start: int
-) -> list[tuple[float, int, int, int]]:
+def rough_nodes(values: NDArray[Any], outcome: int, start: int) -> Places:
     """Return the seven nodes that fit each other worst in each of 16 column blocks.
 
     One wrong node is seen as twenty times its error, where a smooth function leaves next to
@@ -121,9 +123,9 @@ def rough_nodes(
 def certify(
     values: NDArray[Any],
     metadata: Metadata,
-    worst: Sequence[tuple[float, int, int, int]],
+    worst: Places,
     *,
-    rough: Sequence[tuple[float, int, int, int]] = (),
+    rough: Places | None = None,
     run: Runner,
     points: int = 2000,
     seed: int = 0,
@@ -133,7 +135,7 @@ def certify(
     Parameters
     ----------
     values : ndarray, shape (outcomes, mu.size, log10_sigma.size)
-    worst, rough : sequence
+    worst, rough : list
         Results of `worst_nodes` and `rough_nodes` over all chunks.
     run : callable
         ``run(function, items)`` maps on any number of threads.
@@ -162,7 +164,7 @@ def certify(
         indices = np.stack(np.unravel_index(np.arange(values.size), values.shape), 1)
     else:
         indices = rng.integers((outcomes, rows, columns), size=(points, 3))
-    extra = [_edges(outcomes, rows, columns), curved, _worst_of(rough, 7 * WORST)]
+    extra = [_edges(outcomes, rows, columns), curved, _worst_of(rough or [], 7 * WORST)]
     nodes = np.concatenate([indices, *extra])
     cells = np.concatenate(
         [
@@ -185,7 +187,7 @@ def certify(
     }
 
 
-def _worst_of(places: Sequence[tuple[float, int, int, int]], count: int) -> Index:
+def _worst_of(places: Places, count: int) -> Index:
     chosen = np.array(sorted(places, reverse=True)[:count]).reshape(-1, 4)
     return chosen[:, 1:].astype(np.int64)
 
@@ -230,3 +232,100 @@ def _compare(
             f"at mu = {mu[at]:g}, log10 sigma = {log10_sigma[at]:g}"
         )
     return largest(error, mu, log10_sigma, y)
+
+
+_BLOCK_BYTES = 8_000_000
+
+
+@kernel
+def _outside(
+    theta: Array,
+    has_moments: bool,
+    moments: int,
+    narrows: bool,
+    mu: Array,
+    sigma: Array,
+    y: float,
+    slack: float,
+    values: Array,
+) -> tuple[int, int, int]:
+    """Return (count, i, j) of values that are not in (0, sigma_EP], and the first of them.
+
+    If there are no moments, the cavity's width is the bound if the likelihood `narrows`, else there
+    is none.
+    """
+    count, row, column = 0, 0, 0
+    for i in range(mu.size):
+        for j in range(sigma.size):
+            bound = sigma[j] if narrows else math.inf
+            if has_moments:
+                bound = math.sqrt(call_moments(moments, mu[i], sigma[j], y, theta)[2])
+            # Written so that NaN fails it.
+            if not 0.0 < values[i, j] <= bound * (1.0 + slack):
+                if count == 0:
+                    row, column = i, j
+                count += 1
+    return count, row, column
+
+
+def check(table: Table, look: Look) -> Found:
+    """Return the problems of a grid and the errors measured."""
+    problems, worst, rough = _scan(table, look)
+    if any("outside" in problem for problem in problems):
+        return problems, {}
+    certificate = certify(
+        table.values,
+        table.metadata,
+        worst,
+        rough=rough,
+        run=partial(run, workers=look.workers),
+        points=look.points,
+        seed=look.seed,
+    )
+    nodes = certificate["nodes"]
+    if nodes["max_relative_error"] > look.tolerance:
+        problems.append(
+            f"relative error {nodes['max_relative_error']:.2g} at mu = {nodes['mu']:g}, "
+            f"log10 sigma = {nodes['log10_sigma']:g}, allowed {look.tolerance:.2g}"
+        )
+    return problems, certificate
+
+
+def _scan(table: Table, look: Look) -> tuple[list[str], Places, Places]:
+    """Read everything once; return the problems, the most curved and the roughest nodes."""
+    theta, has_moments, _, _, moments, _ = table.likelihood.functions()[:6]
+    narrows = table.likelihood.log_concave
+    mu, sigma = table.metadata.mu.nodes(), 10.0 ** table.metadata.log10_sigma.nodes()
+    outcomes, rows, columns = table.values.shape
+    step = max(1, _BLOCK_BYTES // (columns * table.values.itemsize))
+    blocks = [(k, a, min(a + step, rows)) for k in range(outcomes) for a in range(0, rows, step)]
+    done = 0
+
+    def scan(block: tuple[int, int, int]) -> tuple[int, str, Places, Places]:
+        """Return the problems of a block of the table, and its worst and roughest nodes."""
+        nonlocal done
+        k, a, b = block
+        values = np.array(table.values[k, a:b], dtype=np.float64)
+        y = table.metadata.outcomes[k]
+        count, i, j = _outside(
+            theta, has_moments, moments, narrows, mu[a:b], sigma, y, look.tolerance, values
+        )
+        where = ""
+        if count:
+            where = f"{values[i, j]:g} at mu = {mu[a + i]:g}, log10 sigma = {np.log10(sigma[j]):g}"
+        worst = [] if count else worst_nodes(values, k, a)
+        rough = [] if count else rough_nodes(values, k, a)
+        done += 1
+        look.report("scan", done, len(blocks))
+        return count, where, worst, rough
+
+    problems = []
+    scans = run(scan, blocks, look.workers)
+    count = sum(part[0] for part in scans)
+    if count:
+        first = next(part[1] for part in scans if part[0])
+        problems.append(f"{count} values outside (0, sigma_EP], the first {first}")
+    problems += hash_problems(table)
+    worst = [place for part in scans for place in part[2]]
+    rough = [place for part in scans for place in part[3]]
+    return problems, worst, rough

@@ -28,8 +28,7 @@ from qpruntime.projection.tabulated_likelihood import describe, standin
 from qpruntime.table_format.metadata import Metadata
 from tablegen import splines
 from tablegen.files import finish
-from tablegen.files.documents import Document, projection_of
-from tablegen.files.recipe import Recipe, TableJob
+from tablegen.files.recipe import Document, Recipe, TableJob, projection_of
 from tablegen.second_rule.framed import SEED
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces.domain import Domain, domain

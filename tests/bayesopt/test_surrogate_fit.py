@@ -5,12 +5,12 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from qpruntime.bayesopt import Surrogate, condition, gains, surrogate_fit
+from qpruntime.bayesopt import Surrogate, condition, gains, surrogate
 from qpruntime.bayesopt.acquisition import Awaited, gains_of
 from qpruntime.bayesopt.history import Failing
 from qpruntime.bayesopt.minimisers import Paths
 from qpruntime.bayesopt.search import log_feasible
-from qpruntime.bayesopt.surrogate_fit import Models, units
+from qpruntime.bayesopt.surrogate import Models, units
 from tests.tools.cases import every_case
 from tests.tools.oracle import slopes
 
@@ -21,9 +21,7 @@ GIVEN = ConstantKernel(1.3) * RBF([0.4, 0.7]) + Matern(0.9, nu=1.5)
 
 def model_of(shape, noise):
     return (
-        surrogate_fit.default_kernel(2, noise, shape)
-        if shape
-        else surrogate_fit.given_kernel(GIVEN, noise)
+        surrogate.default_kernel(2, noise, shape) if shape else surrogate.given_kernel(GIVEN, noise)
     )
 
 
@@ -34,7 +32,7 @@ def test_posteriors_of_parameters(shape, noise):
     model = model_of(shape, noise)
     rng = np.random.default_rng(0)
     n = len(model.kernel.theta)
-    # Medians and standard deviations of logarithms, as the comments of surrogate_fit.py have them.
+    # Medians and standard deviations of logarithms, as the comments of surrogate.py have them.
     centre = np.log([1.0, *[0.3 * np.sqrt(2.0)] * 2, 1e-5])
     spread = np.array([1.0, 1.0, 1.0, 2.5])
     if not shape:
@@ -50,7 +48,7 @@ def test_posteriors_of_parameters(shape, noise):
         z = (p - centre[:k]) / spread[:k]
         return -machine.log_marginal_likelihood_value_ + 0.5 * z @ z
 
-    loss = surrogate_fit._Loss(model, X, Y)
+    loss = surrogate._Loss(model, X, Y)
     shift = None
     for _ in range(3):
         p = np.clip(model.centre + 0.5 * rng.standard_normal(k), *model.bounds.T)
@@ -138,15 +136,15 @@ def test_probabilities_that_constraints_hold():
 
 def test_slices_are_of_the_posterior():
     """Of a known kernel only the noise is drawn: mean and deviation against its density."""
-    model = surrogate_fit.given_kernel(RBF(0.5, "fixed"), None)
-    start = surrogate_fit.most_probable(model, X, Y, [model.centre])
-    loss = surrogate_fit._Loss(model, X, Y)
+    model = surrogate.given_kernel(RBF(0.5, "fixed"), None)
+    start = surrogate.most_probable(model, X, Y, [model.centre])
+    loss = surrogate._Loss(model, X, Y)
     grid = np.linspace(*model.bounds[0], 401)[:, None]
     density = np.exp(-np.array([loss(p)[0] for p in grid]) + loss(start)[0])
     density /= density.sum()
     mean = density @ grid[:, 0]
     sd = np.sqrt(density @ (grid[:, 0] - mean) ** 2)
-    draws = surrogate_fit.slice_samples(model, X, Y, start, 800, np.random.default_rng(0))
+    draws = surrogate.slice_samples(model, X, Y, start, 800, np.random.default_rng(0))
     # 800 nearly independent draws: .035 and .025 standard deviations, thrice that and some more.
     assert np.mean(draws) == pytest.approx(mean, abs=0.15 * sd)
     assert np.std(draws) == pytest.approx(sd, rel=0.12)

@@ -11,7 +11,7 @@ pytest.importorskip("jax", reason="the extra deep is not installed")
 
 from qpruntime import ConvergenceWarning, InputError, Likelihood, NumericalError
 from qpruntime.deep import DeepGPClassifier, DeepGPRegressor, predictive, training
-from qpruntime.deep.initialisation import first_layers
+from qpruntime.deep.base import first_layers
 from qpruntime.deep.layers import Batch, energy
 from qpruntime.deep.predictive import evidence, quantiles_of
 from qpruntime.likelihoods import get

@@ -14,8 +14,8 @@ import qpruntime as qp
 from qpruntime.estimators import joint_classifier
 from qpruntime.estimators.joint_classifier import given_latent
 from qpruntime.inference.multiclass.linalg import Layout
-from qpruntime.learning.multiclass_solver import JointFamily
 from qpruntime.learning.objective import Objective
+from qpruntime.learning.solvers import JointFamily
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case, refuses
 from tests.tools.oracle import slopes, tight

@@ -14,8 +14,8 @@ import qpruntime
 from qpruntime import ConvergenceWarning, GPClassifier, InputError, infer
 from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
 from qpruntime.learning.inputs import Inputs
-from qpruntime.learning.monotone_solver import GivenSlopes, SlopeFamily, with_slopes
 from qpruntime.learning.settings import Data, Slopes
+from qpruntime.learning.solvers import GivenSlopes, SlopeFamily, with_slopes
 from qpruntime.projection.projector import Projector
 from tests.tools import oracle
 from tests.tools.cases import every_case, refuses

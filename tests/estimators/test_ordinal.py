@@ -217,9 +217,7 @@ def test_probabilities_keep_their_digits_in_both_tails(noise):
     model = fitted(noise)
     low, high = model.thresholds_[[0, -1]]
     for f, column, gap in ((high + 9.0, 0, low - high - 9.0), (low - 9.0, 2, low - high - 9.0)):
-        model._predicted = lambda points, finish, width, f=f: finish(
-            np.array([f]), np.array([1e-30])
-        )
+        model._predicted = lambda points, finish, f=f, **_: finish(np.array([f]), np.array([1e-30]))
         p = model.predict_proba(NEW[:1])[0]
         np.testing.assert_allclose(p[column], BELOW[noise](gap), rtol=1e-12)
         np.testing.assert_allclose(p.sum(), 1.0, rtol=1e-13)

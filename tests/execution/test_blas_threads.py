@@ -193,7 +193,7 @@ def test_inference_and_what_follows_have_one_thread(monkeypatch):
 
         monkeypatch.setattr(room, name, spied)
 
-    from qpruntime.bayesopt.surrogate_fit import Models
+    from qpruntime.bayesopt.surrogate import Models
     from qpruntime.effects import EffectsModel, Groups
     from qpruntime.effects.objective import Assembly
     from qpruntime.forecasting import GPForecaster

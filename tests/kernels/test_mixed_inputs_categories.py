@@ -17,8 +17,8 @@ from qpruntime.kernels.cross_covariance import (
 )
 from qpruntime.kernels.default import each_column
 from qpruntime.kernels.gradients import covariance_function
-from qpruntime.learning.default_kernel import default_start
 from qpruntime.learning.inducing_points import clusters, levels_of, units
+from qpruntime.learning.initialisation import default_start
 from qpruntime.learning.scaling import Units
 from tests.tools.cases import every_case, refuses
 from tests.tools.oracle import slopes

@@ -13,7 +13,7 @@ from qpruntime.errors import InputError
 onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
 runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
-from qpruntime.learning.rank_transform import Warp  # noqa: E402
+from qpruntime.learning.scaling import Warp  # noqa: E402
 from qpruntime.onnx import (  # noqa: E402
     OnnxGraph,
     _warped,

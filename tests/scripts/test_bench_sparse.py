@@ -6,7 +6,7 @@ from scipy.special import ndtr
 
 from scripts.benchmarks.data import drawn as sets
 from scripts.benchmarks.peers.elsewhere import judge
-from scripts.reports import sparse as report
+from scripts.reports import speed as report
 
 
 def test_predictions_are_judged():

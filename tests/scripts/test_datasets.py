@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scripts.benchmarks.data import paper
-from scripts.benchmarks.data.files import FILES, raw_path
+from scripts.benchmarks.data.paper import FILES, raw_path
 from scripts.benchmarks.data.registry import DataError
 from tests.tools.cases import every_case
 from tests.tools.script_modules import DATA, needs_data

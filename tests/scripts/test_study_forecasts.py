@@ -9,7 +9,7 @@ from scipy import stats
 from scripts import records
 from scripts.reports import forecasts as report
 from scripts.studies import forecasts
-from scripts.studies.forecasts_sets import HELD_OUT, Set
+from scripts.studies.forecasts import HELD_OUT, Set
 
 LEVELS = np.concatenate([np.arange(1, 100) / 100.0, [0.025, 0.1, 0.9, 0.975]])
 

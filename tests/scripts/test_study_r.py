@@ -10,8 +10,8 @@ from scipy import optimize, stats
 from scripts import records
 from scripts.command_line import Failure
 from scripts.reports import findings, kinds
-from scripts.studies import forecasts, held_out, kinds_r, r
-from scripts.studies.forecasts_sets import Set
+from scripts.studies import forecasts, held_out, kinds_models, r
+from scripts.studies.forecasts import Set
 
 ROWS = 160
 
@@ -57,9 +57,9 @@ def observations(family):
 def test_log_densities_of_training_rows_sum_to_the_log_likelihood_of_r(function, family):
     needs({"clm": "ordinal", "gam": "mgcv"}.get(function, "survival"))
     rows = part(observations(family))
-    found = kinds_r.fitted(function, rows, *([] if function == "clm" else [family]))
+    found = kinds_models.fitted(function, rows, *([] if function == "clm" else [family]))
     location = found["location"][: len(rows.y)]
-    density = kinds_r.log_density(family, rows.y, location, found["parameters"])
+    density = kinds_models.log_density(family, rows.y, location, found["parameters"])
     # The sums have the rounding of some hundred terms.
     np.testing.assert_allclose(density.sum(), found["loglik"][0], rtol=1e-10)
 
@@ -76,7 +76,7 @@ def test_survreg_is_at_the_maximum_of_the_likelihood():
         return -np.sum(seen * (z - theta[4] - log_time) - np.exp(z))
 
     best = optimize.minimize(minus_log_likelihood, np.zeros(5), method="BFGS")
-    found = kinds_r.fitted("survreg", rows, "weibull")
+    found = kinds_models.fitted("survreg", rows, "weibull")
     assert found["loglik"][0] == pytest.approx(-best.fun, rel=1e-9)
     # The gradient of BFGS is numerical: 1e-5 of log scale.
     assert found["parameters"][0] == pytest.approx(np.exp(best.x[4]), rel=1e-4)
@@ -85,8 +85,8 @@ def test_survreg_is_at_the_maximum_of_the_likelihood():
 def test_concordance_of_cox_is_that_of_r():
     needs("survival")
     rows = part(observations("weibull"))
-    scores = kinds_r.Peer("coxph")(rows)
-    expected = kinds_r.fitted("coxph", rows)["concordance"][0]
+    scores = kinds_models.Peer("coxph")(rows)
+    expected = kinds_models.fitted("coxph", rows)["concordance"][0]
     assert scores["concordance"] == pytest.approx(expected, rel=1e-12)
     assert "density" not in scores
 
@@ -94,17 +94,19 @@ def test_concordance_of_cox_is_that_of_r():
 def test_densities_of_held_out_rows_are_of_held_out_rows():
     needs("ordinal")
     rows = part(observations("clm"))
-    found = kinds_r.fitted("clm", rows)
+    found = kinds_models.fitted("clm", rows)
     ends = np.concatenate([[-np.inf], found["parameters"], [np.inf]])
     p = np.diff(stats.logistic.cdf(ends - found["location"][len(rows.y) :, None]), axis=1)
     picked = p[np.arange(len(rows.other)), rows.other.astype(int)]
-    assert kinds_r.Peer("clm")(rows)["density"] == pytest.approx(np.log(picked).mean(), rel=1e-12)
+    assert kinds_models.Peer("clm")(rows)["density"] == pytest.approx(
+        np.log(picked).mean(), rel=1e-12
+    )
 
 
 def test_tails_of_levels_do_not_cancel():
     """P(level 3) is far above the thresholds: exp(-(60 - 0)) for a location of -60."""
     y, location = np.array([0.0, 2.0]), np.array([60.0, -60.0])
-    found = kinds_r.log_density("clm", y, location, np.array([0.0, 0.0]))
+    found = kinds_models.log_density("clm", y, location, np.array([0.0, 0.0]))
     np.testing.assert_allclose(found, -60.0, rtol=1e-12)
 
 

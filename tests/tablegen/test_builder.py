@@ -120,7 +120,9 @@ def test_every_stage_reports_progress(target):
 
 @pytest.mark.parametrize(("workers", "chunks"), [(1, 1), (1, 3), (4, 3)])
 def test_progress_within_chunks_counts_every_block_once(target, monkeypatch, workers, chunks):
-    plan = replace(builder.check("probit", **SMALL).recipe.resolved().plan, rows=-(-41 // chunks))
+    plan = replace(
+        chebyshev.resolve(builder.check("probit", **SMALL).recipe.plan), rows=-(-41 // chunks)
+    )
     monkeypatch.setattr(chebyshev, "resolve", lambda p: plan)
     monkeypatch.setattr(chebyshev, "_BLOCK", 4 * plan.rows)
     seen = []
@@ -140,7 +142,7 @@ def test_progress_within_chunks_counts_every_block_once(target, monkeypatch, wor
 
 
 def test_what_counts_blocks_travels_as_a_flag():
-    plan, stop = builder.check("probit", **SMALL).recipe.resolved().plan, Stop()
+    plan, stop = chebyshev.resolve(builder.check("probit", **SMALL).recipe.plan), Stop()
     steps = grid._Steps(plan, 1, stop, lambda done, total: None)
     assert pickle.dumps(steps) == pickle.dumps(stop)
     stop.set()
@@ -191,7 +193,7 @@ def test_a_disk_that_fills_up_is_one_error_and_resumable(target, monkeypatch):
 
 
 def test_finished_chunks_are_kept_and_damaged_ones_computed_again(target, monkeypatch):
-    plan = replace(builder.check("probit", **SERIES).recipe.resolved().plan, rows=100)
+    plan = replace(chebyshev.resolve(builder.check("probit", **SERIES).recipe.plan), rows=100)
     monkeypatch.setattr(chebyshev, "resolve", lambda p: plan)
     builder.build("probit", target, **SERIES)
     whole = target.read_bytes()

@@ -1,4 +1,10 @@
-"""Candidate kernels of a process, optimised on few rows and scored on hold-out rows."""
+"""Kernel selection: candidates are optimised on few rows and scored on hold-out rows.
+
+Length-scales of single features, rough functions and ranks of features raise the evidence more
+often than they improve predictions. So the evidence only optimises, and hold-out rows select: a
+more flexible kernel is used if it raises their log density by more than the standard error of the
+gain.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +22,7 @@ from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning, NumericalError
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.default import LogNormal
-from qpruntime.learning.default_kernel import Start
-from qpruntime.learning.dense_solver import Dense
+from qpruntime.learning.initialisation import Start
 from qpruntime.learning.model_selection.budget import (
     Budget,
     Stage,
@@ -27,16 +32,13 @@ from qpruntime.learning.model_selection.budget import (
     gains_significantly,
 )
 from qpruntime.learning.objective import learnt
-from qpruntime.learning.optimise import Optimum
-from qpruntime.learning.restarts import optimise
+from qpruntime.learning.optimise import Optimum, optimise
 from qpruntime.learning.settings import Data, Settings
+from qpruntime.learning.solvers import Dense
 from qpruntime.projection.projector import Projector, project_arrays
 
 __all__ = [
     "CONFIDENT_ERRORS",
-    "CONTINUED_SEARCH",
-    "LAST_RUNG_END_SHARE",
-    "LAST_RUNG_START_SHARE",
     "MAX_ARD_FEATURES",
     "Candidate",
     "FittedKernel",
@@ -44,9 +46,8 @@ __all__ = [
     "Trial",
     "combine_candidates",
     "fit_last_rung",
-    "make_stage",
     "rival_candidate",
-    "select_length_scales",
+    "select_kernel",
     "subset_data",
 ]
 
@@ -181,15 +182,10 @@ def select_length_scales(
         make_stage(rows, f"{label} without their prior", free_densities, trial.budget.used)
     )
     if float(np.mean(free_densities - ard_densities)) > 0.0:
-        ard, ard_densities = (
-            replace(ard, fitted=free, holdout_densities=free_densities),
-            free_densities,
-        )
-    return (
-        [ard]
-        if gains_significantly(ard_densities - shared_densities, CONFIDENT_ERRORS)
-        else [ard, shared]
-    )
+        ard = replace(ard, fitted=free, holdout_densities=free_densities)
+        ard_densities = free_densities
+    is_confident = gains_significantly(ard_densities - shared_densities, CONFIDENT_ERRORS)
+    return [ard] if is_confident else [ard, shared]
 
 
 def rival_candidate(
@@ -313,15 +309,7 @@ class Trial:
             If inference fails where it begins.
         """
         data = self._first(rows)
-        settings = replace(
-            self.settings,
-            search=self.settings.search.but(
-                restarts=0,
-                ftol=max(ftol, self.settings.search.ftol),
-                max_iter=min(iterations, self.settings.search.max_iter),
-            ),
-            kernel=None,
-        )
+        settings = replace(self.settings.shortened(ftol, iterations), kernel=None)
         if theta is not None:
             start = replace(start, thetas=(theta,))
         rng = np.random.default_rng(0)  # for restarts, of which there are none
@@ -359,10 +347,8 @@ class Trial:
         return densities if first.groups is None else first.groups.pooled(densities)
 
     def _densities(self, fitted: FittedKernel, rows: int) -> Array:
-        data, holdout = (
-            self._first(rows),
-            subset_data(self.data, self.data.X[self.holdout], self.holdout),
-        )
+        data = self._first(rows)
+        holdout = subset_data(self.data, self.data.X[self.holdout], self.holdout)
         projector, post = self._posterior(fitted, rows)
         kernel = fitted.kernel
         K_star = kernel(holdout.X, data.X)
@@ -382,8 +368,7 @@ class Trial:
         data = self._first(rows)
         projector = fitted.projector(data).for_evidence()
         dense = Dense(replace(self.settings, tol=max(_SITE_TOL, self.settings.tol)))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             evidence_data = replace(data, projector=projector)
             post = dense.infer(fitted.kernel, evidence_data, fitted.sites)
         self.budget.spend(dense_inference_cost(rows))
@@ -405,3 +390,173 @@ def _densities_or_minus_infinity(densities: Callable[[], Array], count: int) -> 
 
 def _weighted(densities: Array, weights: Array | None) -> Array:
     return densities if weights is None else densities * (weights / weights.mean())
+
+
+# Relative tolerance and iterations of the first search.
+_FIRST_SEARCH = (1e-4, 30)
+# The best shape with the other features is tried if at most this share of the budget is used.
+_OTHER_FEATURES_SHARE = 0.5
+# Usual number of evaluations of the first search of a shape.
+_FIRST_EVALUATIONS = 25
+# Usual number of evaluations of a search that continues an earlier one.
+_CONTINUED_EVALUATIONS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSelection:
+    """Kernels selected for processes that share their rows.
+
+    Attributes
+    ----------
+    shape : Shape
+    processes : tuple of tuple of Candidate
+        The selected candidate of each process, then others that all rows might prefer.
+    rows : int
+        Number of rows that kernels were learnt from.
+    """
+
+    shape: KernelShape
+    processes: tuple[tuple[Candidate, ...], ...]
+    rows: int
+
+
+def select_kernel(
+    trials: dict[KernelShape, Sequence[Trial]],
+    starts: dict[KernelShape, Start],
+    subsets: Subsets,
+    stages: list[Stage],
+    others: bool,
+) -> KernelSelection:
+    """Select the kernels of processes that share their rows.
+
+    Parameters
+    ----------
+    trials : dict
+        Trials of all processes for each shape, with inputs transformed as the shape says.
+    starts : dict
+        Start of the search of each shape. The first shape is the default.
+    subsets : Subsets
+    stages : list of Stage
+        Appended to.
+    others : bool
+        True if all rows compare the candidates once more: kernels of another smoothness are then
+        kept if few rows cannot tell them from the best. If false, another shape than the default
+        must gain two standard errors instead of one.
+    """
+    shapes, count = list(starts), len(trials[next(iter(starts))])
+    budget, settings = trials[shapes[0]][0].budget, trials[shapes[0]][0].settings
+    is_compared = settings.compare_kernels and subsets.has_holdout
+    first, rungs = subsets.rungs[0], [r for r in subsets.rungs if r <= subsets.holdout.start]
+    first_cost = _FIRST_EVALUATIONS * count * dense_evaluation_cost(first)
+    if not (is_compared and budget.allows(len(shapes) * first_cost, LAST_RUNG_START_SHARE)):
+        shapes = shapes[:1]
+    results: dict[KernelShape, tuple[list[FittedKernel], Array]] = {}
+
+    def keep(shape: KernelShape, fitted: list[FittedKernel], rung: int, judge: bool) -> None:
+        results[shape] = fitted, _holdout_densities(trials[shape], fitted, rung, judge)
+        stages.append(make_stage(rung, shape.label, results[shape][1], budget.used))
+
+    for shape in shapes:
+        fitted = [t.optimise(starts[shape], first, *_FIRST_SEARCH) for t in trials[shape]]
+        keep(shape, fitted, first, len(shapes) > 1)
+    first_results, kept = dict(results), _default_and_best(results)
+    rows = rungs[0]
+    for rung in rungs[1:]:
+        cost = len(kept) * count * _CONTINUED_EVALUATIONS * dense_evaluation_cost(rung)
+        if not budget.allows(cost, LAST_RUNG_END_SHARE):
+            break
+        rows = rung
+        for shape in kept:
+            fitted = _optimise_further(trials[shape], results[shape][0], rung)
+            keep(shape, fitted, rung, subsets.has_holdout)
+    shape = kept[0]
+    # The best of several shapes is also the luckiest, and a dense fit has few hold-out rows.
+    errors = 1.0 if others else CONFIDENT_ERRORS
+    if len(kept) > 1 and gains_significantly(results[kept[1]][1] - results[shape][1], errors):
+        shape = kept[1]
+    cost = count * _FIRST_EVALUATIONS * dense_evaluation_cost(rows)
+    has_holdout = budget.allows(cost, LAST_RUNG_END_SHARE) and is_compared
+    lists = [
+        select_length_scales(trial, c, shape, subsets, rows, stages)
+        if has_holdout
+        else [Candidate(c, shape, False)]
+        for trial, c in zip(trials[shape], results[shape][0], strict=True)
+    ]
+    has_budget = budget.allows(cost, LAST_RUNG_END_SHARE)
+    rival = _other_roughness(shape, first_results) if others and has_budget else None
+    if rival is not None:
+        if rival not in kept or rows == first:
+            further = _optimise_further(trials[rival], first_results[rival][0], rows)
+            results[rival] = further, np.zeros(1)
+        for trial, c, candidates in zip(trials[rival], results[rival][0], lists, strict=True):
+            candidates.append(rival_candidate(trial, c, rival, candidates[0], rows))
+        stages.append(Stage(rows, rival.label, math.nan, budget.used))
+    if others and count == 1 and budget.allows(cost, _OTHER_FEATURES_SHARE):
+        alternative = _best_other_features(shape, first_results)
+        if alternative is not None and alternative not in kept and rows > first:
+            fitted = _optimise_further(trials[alternative], first_results[alternative][0], rows)
+            keep(alternative, fitted, rows, True)
+        if alternative is not None and not gains_significantly(
+            results[shape][1] - results[alternative][1], CONFIDENT_ERRORS
+        ):
+            trial, (common,) = trials[alternative][0], results[alternative][0]
+            lists[0].extend(select_length_scales(trial, common, alternative, subsets, rows, stages))
+    return KernelSelection(shape, tuple(map(tuple, lists)), rows)
+
+
+def _optimise_further(
+    trials: Sequence[Trial], kernels: Sequence[FittedKernel], rows: int
+) -> list[FittedKernel]:
+    """Continue the search of each process with more rows."""
+    pairs = zip(trials, kernels, strict=True)
+    return [
+        trial.optimise(fitted.start, rows, *CONTINUED_SEARCH, fitted.theta)
+        for trial, fitted in pairs
+    ]
+
+
+def _holdout_densities(
+    trials: Sequence[Trial], kernels: Sequence[FittedKernel], rows: int, is_needed: bool
+) -> Array:
+    """Return the hold-out densities, summed over processes; zeros if they are not needed."""
+    if not is_needed:
+        return np.zeros(1)
+    pairs = zip(trials, kernels, strict=True)
+    return np.asarray(np.sum([trial.densities(fitted, rows) for trial, fitted in pairs], axis=0))
+
+
+def _default_and_best(
+    results: dict[KernelShape, tuple[list[FittedKernel], Array]],
+) -> list[KernelShape]:
+    """Return the default shape, and the best other shape unless it is clearly worse."""
+    default, *others = results
+    best = _unless_worse(others, default, results)
+    return [default] if best is None else [default, best]
+
+
+def _other_roughness(
+    shape: KernelShape, results: dict[KernelShape, tuple[list[FittedKernel], Array]]
+) -> KernelShape | None:
+    """Return the other smoothness of the same features unless it is clearly worse."""
+    rivals = [other for other in results if other.ranks == shape.ranks and other != shape]
+    return _unless_worse(rivals, shape, results)
+
+
+def _best_other_features(
+    shape: KernelShape, results: dict[KernelShape, tuple[list[FittedKernel], Array]]
+) -> KernelShape | None:
+    """Return the best shape with ranks for features, or vice versa, unless clearly worse."""
+    return _unless_worse([other for other in results if other.ranks != shape.ranks], shape, results)
+
+
+def _unless_worse(
+    rivals: Sequence[KernelShape],
+    shape: KernelShape,
+    results: dict[KernelShape, tuple[list[FittedKernel], Array]],
+) -> KernelShape | None:
+    """Return the best of the rivals; None if there are none, or it is clearly worse."""
+    if not rivals:
+        return None
+    best = max(rivals, key=lambda other: float(np.mean(results[other][1])))
+    is_worse = gains_significantly(results[shape][1] - results[best][1], CONFIDENT_ERRORS)
+    return None if is_worse else best

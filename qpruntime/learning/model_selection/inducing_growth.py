@@ -202,7 +202,7 @@ class InducingSearch:
         with self._on_workers(engine):
             if engine.dtype != np.float64:
                 engine.move(engine.kernel, engine.Z, np.float64)
-            posterior = posterior_of(engine, projector, self.settings, prior, _no_action)
+            posterior = posterior_of(engine, projector, self.settings, prior, lambda _: None)
         self.budget.spend(sweep_cost(posterior.n_sweeps, len(self.data.y), scored.m))
         engine.executor = Threads(None)
         requested = self._auto.nearest
@@ -283,10 +283,6 @@ def pooled_densities(log_densities: Array, data: Data, rows: NDArray[np.intp]) -
     return log_densities if groups is None else groups.pooled(log_densities, rows)
 
 
-def _no_action(engine: Engine) -> None:
-    """Do nothing after a sweep."""
-
-
 # --- Leave-one-out score of an engine
 
 # Nearest rows are used if they gain at least this much mean log density of a row.
@@ -321,11 +317,9 @@ class ScoredEngine:
     @property
     def densities(self) -> Array:
         """Leave-one-out log densities of the better of the two predictions."""
-        return (
-            self.nearest_densities
-            if self.uses_nearest and self.nearest_densities is not None
-            else self.sparse_densities
-        )
+        if self.uses_nearest and self.nearest_densities is not None:
+            return self.nearest_densities
+        return self.sparse_densities
 
     @property
     def score(self) -> float:

@@ -15,9 +15,8 @@ from qpruntime._typing import Array
 from qpruntime.errors import InputError
 from qpruntime.execution.blas_threads import blas_threads, one_blas_thread
 from qpruntime.inference.sparse.posterior import SparsePosterior
-from qpruntime.learning.default_kernel import Start, default_start
-from qpruntime.learning.dense_solver import Dense
 from qpruntime.learning.inducing_points import FIRST_INDUCING, sample
+from qpruntime.learning.initialisation import Start, default_start
 from qpruntime.learning.inputs import InputView
 from qpruntime.learning.model_selection.budget import (
     DENSE_ROW_LIMIT,
@@ -44,6 +43,7 @@ from qpruntime.learning.model_selection.candidates import (
     Trial,
     combine_candidates,
     fit_last_rung,
+    select_kernel,
     subset_data,
 )
 from qpruntime.learning.model_selection.inducing_growth import (
@@ -55,10 +55,10 @@ from qpruntime.learning.model_selection.inducing_growth import (
     ScoredEngine,
     left_out_densities,
 )
-from qpruntime.learning.model_selection.kernel_selection import select_kernel
 from qpruntime.learning.progress import Say, expect_selection, stage_reports
-from qpruntime.learning.rank_transform import Warp
+from qpruntime.learning.scaling import Warp
 from qpruntime.learning.settings import Data, Settings
+from qpruntime.learning.solvers import Dense
 from qpruntime.learning.sparse.objective import advise
 from qpruntime.learning.train import Fit
 from qpruntime.projection.projector import Projector

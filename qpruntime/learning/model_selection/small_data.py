@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 
 from qpruntime._typing import Array
 from qpruntime.execution.blas_threads import blas_threads
-from qpruntime.learning.default_kernel import default_start
+from qpruntime.learning.initialisation import default_start
 from qpruntime.learning.inputs import InputView
 from qpruntime.learning.model_selection.budget import Budget, Stage, gains_significantly
 from qpruntime.learning.model_selection.candidates import CONFIDENT_ERRORS, Trial, subset_data

@@ -20,7 +20,7 @@ from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.data import ChunkedRows
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.state import PowerProjector
-from qpruntime.learning.default_kernel import Start
+from qpruntime.learning.initialisation import Start
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.objective import reparametrised
 from qpruntime.learning.optimise import Optimum, all_bounds

@@ -26,7 +26,7 @@ from qpruntime.inference.sparse.iterate import settle
 from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
 from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.kernels.cross_covariance import moves_inputs
-from qpruntime.learning.default_kernel import learns_nothing
+from qpruntime.learning.initialisation import learns_nothing
 from qpruntime.learning.objective import LogPrior, reparametrised
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.settings import Settings

@@ -23,8 +23,8 @@ def dense(X: Array, y: Array, new: Array, target: Array, inducing: int) -> Found
     lengths = np.full(X.shape[1], 3.0)
     kernel = ConstantKernel(1.0, (1e-3, 1e4)) * RBF(lengths, (1e-2, 1e4))
     begun = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # length-scales at their bounds: features without effect
+    # Length-scales at their bounds: features without effect.
+    with warnings.catch_warnings(action="ignore"):
         model = GaussianProcessRegressor(kernel + WhiteKernel(0.05, (1e-6, 1.0)))
         model.fit((X - centre) / scale, (y - middle) / unit)
     cpu = time.process_time() - begun

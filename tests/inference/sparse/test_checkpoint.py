@@ -27,8 +27,8 @@ from qpruntime.inference.sparse.checkpoint import (
 from qpruntime.inference.sparse.data import Held, Lazy
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.scaling import Units
-from qpruntime.learning.sparse.checkpoint import FitFile, FitState
 from qpruntime.learning.sparse.objective import Place
+from qpruntime.learning.sparse.train import FitFile, FitState
 from tests.tools.cases import refuses
 from tests.tools.fuzz import bytewise
 

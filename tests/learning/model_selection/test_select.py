@@ -12,7 +12,7 @@ from sklearn.datasets import make_classification, make_moons
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, Inducing, infer
-from qpruntime.learning.default_kernel import Start
+from qpruntime.learning.initialisation import Start
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.model_selection import budget, candidates, select
 from qpruntime.learning.model_selection.budget import (
@@ -23,7 +23,7 @@ from qpruntime.learning.model_selection.budget import (
 )
 from qpruntime.learning.model_selection.candidates import FittedKernel, Trial
 from qpruntime.learning.model_selection.inducing_growth import ScoredEngine
-from qpruntime.learning.rank_transform import Warp
+from qpruntime.learning.scaling import Warp
 from qpruntime.learning.settings import Data, settings_of
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case

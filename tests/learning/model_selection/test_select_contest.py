@@ -10,7 +10,7 @@ import pytest
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from qpruntime import GPClassifier
-from qpruntime.learning.default_kernel import default_start
+from qpruntime.learning.initialisation import default_start
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.model_selection import select
 from qpruntime.learning.model_selection.budget import Budget

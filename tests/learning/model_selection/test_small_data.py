@@ -5,7 +5,7 @@ import pytest
 
 from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, Search
 from qpruntime.learning.model_selection import small_data
-from qpruntime.learning.rank_transform import Warp
+from qpruntime.learning.scaling import Warp
 from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(0)

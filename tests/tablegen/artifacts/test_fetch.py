@@ -17,8 +17,9 @@ import tablegen
 from qpruntime import GPClassifier, InputError, TableError, open_table
 from qpruntime.projection import open
 from qpruntime.projection.open import shipped_path
-from tablegen.artifacts import registry, transfer
-from tablegen.artifacts.transfer import TransferLimits
+from tablegen.artifacts import fetch as fetching
+from tablegen.artifacts import registry
+from tablegen.artifacts.fetch import TransferLimits
 from tablegen.console.cli import main
 from tests.tools.cases import every_case, refuses
 from tests.tools.unruly_server import serving
@@ -168,7 +169,7 @@ def test_a_size_beyond_what_is_expected_is_refused_before_a_byte_is_kept(
         words = f"says it has {10**15} bytes, {len(BYTES)} were announced"
         refuses(words, tablegen.fetch, "probit-compact", error=TableError, source=f"{server.url}/t")
         monkeypatch.setattr(
-            transfer.shutil, "disk_usage", lambda _: SimpleNamespace(free=len(BYTES) - 1)
+            fetching.shutil, "disk_usage", lambda _: SimpleNamespace(free=len(BYTES) - 1)
         )
         with pytest.raises(
             TableError, match=f"{len(BYTES)} bytes, and .* has {len(BYTES) - 1} free"
@@ -176,7 +177,7 @@ def test_a_size_beyond_what_is_expected_is_refused_before_a_byte_is_kept(
             tablegen.fetch(url)
         assert left(installed) == []
         monkeypatch.setattr(
-            transfer.shutil, "disk_usage", lambda _: SimpleNamespace(free=len(BYTES))
+            fetching.shutil, "disk_usage", lambda _: SimpleNamespace(free=len(BYTES))
         )
         assert tablegen.fetch(url)[0].read_bytes() == BYTES
 

@@ -317,7 +317,7 @@ def test_a_dry_run_of_thousands_of_counts_answers_at_once(command, monkeypatch):
     assert "estimated_from_outcomes" not in few
     assert many["estimated_from_outcomes"] == 5
     axes = {"mu_range": (2, 4), "log10_sigma_range": (-1, -0.5)}
-    plan = builder.check(likelihood, counts=(0, 4), **axes).recipe.resolved().plan
+    plan = chebyshev.resolve(builder.check(likelihood, counts=(0, 4), **axes).recipe.plan)
     assert few["chebyshev_nodes"] == list(plan.nodes)
 
 

@@ -10,7 +10,7 @@ import pytest
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table
 from qpruntime.execution.executors import Threads
 from qpruntime.projection.projector import project_arrays
-from tablegen import build, request
+from tablegen import build, builder
 from tablegen.surfaces import build as surfaces
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces import node_counts as resolution
@@ -199,8 +199,8 @@ def test_presets_of_ones_own(tmp_path):
     refuses("has preset surfaces, not grid", build, ordinal(), tmp_path / "x.h5", preset="grid")
     with pytest.raises(InputError, match="a grid has no such options: outcomes"):
         build("probit", tmp_path / "x.h5", outcomes=[1])
-    assert request.default_preset("probit", None) == "grid"
-    assert request.default_preset("a.b:c", None) == "surfaces"
+    assert builder.default_preset("probit", None) == "grid"
+    assert builder.default_preset("a.b:c", None) == "surfaces"
 
 
 # --- the command line

@@ -9,8 +9,8 @@ from qpruntime import InputError, load
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.autoregressive import Autoregressive
 from qpruntime.forecasting import GPForecaster
-from qpruntime.forecasting.cycle import Cycle
 from qpruntime.forecasting.families import Scale
+from qpruntime.forecasting.pairs import Cycle
 from qpruntime.forecasting.structure import Structure
 
 TIMES = np.array([0.0, 1.0, 2.0, 4.0, 5.5, 9.0, 10.0, 11.0])

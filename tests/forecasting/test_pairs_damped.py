@@ -7,7 +7,7 @@ import pytest
 
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.forecasting import GPForecaster, GPPanelForecaster
-from qpruntime.forecasting.damped import Damped
+from qpruntime.forecasting.pairs import Damped
 
 TIMES = np.arange(41.0)
 THETA = np.array([0.3, np.log(7.0)])

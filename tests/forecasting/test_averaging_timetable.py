@@ -5,8 +5,8 @@ import pytest
 from scipy import integrate, stats
 
 from qpruntime.forecasting import GPForecaster, GPPanelForecaster
+from qpruntime.forecasting.averaging import timetable_of, weight_after
 from qpruntime.forecasting.structure import ahead_of
-from qpruntime.forecasting.timetable import timetable_of, weight_after
 from tests.tools.cases import every_case
 
 PLAN = np.array([0.0, 2.0, 5.0, 9.0, 6.0, 6.0, 1.0])

@@ -8,7 +8,7 @@ from scipy.optimize import check_grad
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
 import qpruntime as qp
-from qpruntime.learning.series_solver import SeriesFamily, SeriesObjective
+from qpruntime.learning.solvers import SeriesFamily, SeriesObjective
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import refuses
 

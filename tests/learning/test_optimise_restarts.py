@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qpruntime import ConvergenceWarning, GPPoissonRegressor, Search
-from qpruntime.learning import restarts
+from qpruntime.learning import optimise
 from qpruntime.learning.optimise import Optimum, several_fixed_points
 from tests.tools.cases import every_case
 
@@ -36,7 +36,7 @@ def test_one_run_agrees_with_itself():
 
 def test_a_fit_warns(monkeypatch):
     """The second run is given another value where it ends at the same parameters."""
-    whole, seen = restarts.maximise, []
+    whole, seen = optimise.maximise, []
 
     def shifted(*args, **kwargs):
         optimum, sites = whole(*args, **kwargs)
@@ -46,7 +46,7 @@ def test_a_fit_warns(monkeypatch):
             optimum = run(first.theta, first.value - 0.5)
         return optimum, sites
 
-    monkeypatch.setattr(restarts, "maximise", shifted)
+    monkeypatch.setattr(optimise, "maximise", shifted)
     X = np.linspace(0.0, 6.0, 25)[:, None]
     counts = np.random.default_rng(4).poisson((1.5 + np.sin(X[:, 0])) ** 2)
     with pytest.warns(ConvergenceWarning, match="several fixed points there"):

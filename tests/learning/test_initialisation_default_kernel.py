@@ -12,7 +12,7 @@ from sklearn.metrics import log_loss
 
 import qpruntime as qp
 from qpruntime.kernels.default import LogNormal
-from qpruntime.learning.default_kernel import default_start
+from qpruntime.learning.initialisation import default_start
 from qpruntime.learning.scaling import Units, spreads
 from tests.tools.cases import every_case, refuses
 
