@@ -64,7 +64,7 @@ def test_trees_that_lose_on_one_fold_are_not_fitted_to_others(copies, caplog, mo
     caplog.set_level(logging.INFO, "qpruntime")
     caplog.clear()
     fitted, fit = [], prior_mean._fit
-    monkeypatch.setattr(prior_mean, "_fit", lambda *args: fitted.append(fit(*args)))
+    monkeypatch.setattr(prior_mean, "_fit", lambda *args: fitted.append(args) or fit(*args))
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 6))
     y = X @ np.ones(6) + 0.3 * rng.standard_normal(300)
