@@ -12,6 +12,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +49,7 @@ __all__ = [
     "LateStatus",
     "Pointer",
     "address",
+    "at_power_one",
     "call_coordinates",
     "call_exact",
     "call_frame",
@@ -122,6 +124,11 @@ class LateStatus:
             raise failure
 
 
+def _kernel_of(function: Any, compiler: Callable[..., Any]) -> Any:
+    """Compile a function, unless it is a kernel already."""
+    return function if hasattr(function, "py_func") else compiler(function)
+
+
 class LatePointer:
     """A function with a fixed signature that compiles when a running kernel first calls it.
 
@@ -136,7 +143,7 @@ class LatePointer:
         signature: KernelSignature,
         compiler: Callable[..., Any] = kernel,
     ) -> None:
-        self.__setstate__({"_kernel": compiler(function), "_signature": signature})
+        self.__setstate__({"_kernel": _kernel_of(function, compiler), "_signature": signature})
 
     def __getstate__(self) -> dict[str, Any]:
         # Addresses mean nothing in another process.
@@ -183,12 +190,17 @@ class Pointer:
         signature: KernelSignature,
         compiler: Callable[..., Any] = kernel,
     ) -> None:
-        self._kernel: Dispatcher = compiler(function)
+        self._kernel: Dispatcher = _kernel_of(function, compiler)
         self._signature = signature
         self._address = 0
 
     def __call__(self, *args: Any) -> Any:
         return self._kernel(*args)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function, compiled as a kernel."""
+        return self._kernel
 
     def __getstate__(self) -> dict[str, Any]:
         # An address means nothing in another process.
@@ -247,6 +259,26 @@ def address(compiled: Dispatcher, signature: KernelSignature) -> int:
     result = compiled.overloads[signature.args]
     name = result.fndesc.llvm_cfunc_wrapper_name
     return int(result.library.get_pointer_to_function(name))
+
+
+def _at_power_one(mu: float, sigma: float, y: float, theta: Any) -> Any:
+    return raised(mu, sigma, y, theta, 1.0)  # type: ignore[name-defined]  # noqa: F821
+
+
+def at_power_one(raised: Pointer) -> FunctionType:
+    """Return moments or a frame to a power as a function of the likelihood itself.
+
+    numba does not find a closure over a kernel in the cache again: `raised` is a global name. The
+    function stands in the cache beside the one that it calls, under its name and what it holds.
+    """
+    function = getattr(raised.function, "py_func", raised.function)
+    held = "".join(f"-{cell.cell_contents}" for cell in function.__closure__ or ())
+    code = _at_power_one.__code__.replace(
+        co_filename=function.__code__.co_filename,
+        co_firstlineno=function.__code__.co_firstlineno,
+        co_qualname=f"{function.__qualname__}{held}-at-one",
+    )
+    return FunctionType(code, {"__name__": function.__module__, "raised": raised.function})
 
 
 #: Emits what a call of a kernel's intrinsic does, and returns the value of it.

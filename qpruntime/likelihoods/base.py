@@ -15,12 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime._formatting import meant, spell
 from qpruntime._pointers import (
     COORDINATES,
+    FRAME,
     LANDMARK,
     MOMENTS,
+    RAISED_FRAME,
     RAISED_MOMENTS,
     SPLIT,
     LatePointer,
     Pointer,
+    at_power_one,
 )
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
@@ -52,7 +55,6 @@ __all__ = [
     "RateLink",
     "Reduction",
     "ResponseDistribution",
-    "compiled",
     "normal_rule",
     "restore",
 ]
@@ -118,13 +120,22 @@ class Powers:
     whole: bool = True
     member: Callable[[Mapping[str, float], float], tuple[float, float, float] | None] | None = None
 
+    @classmethod
+    def from_kernels(
+        cls,
+        moments: Callable[..., Any] | None = None,
+        frame: Callable[..., Any] | None = None,
+        **options: Any,
+    ) -> Powers:
+        """Make them of kernels; `options` are the other parameters."""
+        return cls(
+            moments and Pointer(moments, RAISED_MOMENTS),
+            frame and Pointer(frame, RAISED_FRAME),
+            **options,
+        )
+
 
 _NO_POWERS = Powers(whole=False)
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel as it is: the compiler of a `Pointer` to a function that is one already."""
-    return function
 
 
 @dataclass(frozen=True)
@@ -236,7 +247,7 @@ class Likelihood:
         around 0 and y, and puts them on edges of its panels.
     powers : Powers, optional
         Moments and frames to any power, for weights and power EP. What has none is left to the
-        adaptive rule.
+        adaptive rule. `moments` and `frame`, where they are not given, are these at power 1.
     rule : Pointer, optional
         ``rule(split, landmark, power, mu, sigma, y, theta) -> (status, log Z, mean, variance,
         sigma*)`` of the likelihood to any power, where neither frames nor the adaptive rule, which
@@ -327,6 +338,12 @@ class Likelihood:
             object.__setattr__(self, "parameters", dict(zip(self.parameters, values, strict=True)))
             derived = self.derive(*values) if self.derive else ()
             object.__setattr__(self, "theta", _fixed(values + derived))
+        if self.powers and self.powers.moments and self.moments is None:
+            moments = Pointer(at_power_one(self.powers.moments), MOMENTS)
+            object.__setattr__(self, "moments", moments)
+        if self.powers and self.powers.frame and self.frame is None:
+            frame = LatePointer(at_power_one(self.powers.frame), FRAME)
+            object.__setattr__(self, "frame", frame)
         if self.frame is not None and not isinstance(self.frame, LatePointer):
             raise InputError(
                 f"frame of {self.name!r} is a {type(self.frame).__name__}: give a LatePointer, "
