@@ -40,8 +40,6 @@ from qpruntime.table_format.metadata import Axis
 __all__ = [
     "ABSENT_COORDINATES",
     "ABSENT_LANDMARK",
-    "ABSENT_MOMENTS",
-    "ABSENT_RAISED",
     "ABSENT_SPLIT",
     "CLOSED",
     "CUT",
@@ -608,7 +606,7 @@ class Likelihood:
             self.moments is not None,
             self.frame is not None,
             self.split.handle,
-            (self.moments or ABSENT_MOMENTS).handle,
+            self.moments.handle if self.moments else NO_RULE,
             Frame(
                 self.frame.handle if self.frame else NO_RULE,
                 rule,
@@ -767,16 +765,6 @@ def _absent_split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return np.nan, np.nan
 
 
-def _absent_moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
-    return np.nan, np.nan, np.nan
-
-
-def _absent_raised(
-    mu: float, sigma: float, y: float, theta: Array, power: float
-) -> tuple[float, float, float]:
-    return np.nan, np.nan, np.nan
-
-
 def _absent_landmark(y: float, theta: Array, k: int) -> float:
     return np.nan
 
@@ -791,6 +779,4 @@ def _absent_coordinates(
 NO_RULE = 0
 ABSENT_LANDMARK = Pointer(_absent_landmark, LANDMARK)
 ABSENT_SPLIT = Pointer(_absent_split, SPLIT)
-ABSENT_MOMENTS = Pointer(_absent_moments, MOMENTS)
-ABSENT_RAISED = Pointer(_absent_raised, RAISED_MOMENTS)
 ABSENT_COORDINATES = Pointer(_absent_coordinates, COORDINATES)
