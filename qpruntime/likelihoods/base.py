@@ -84,13 +84,9 @@ class ResponseDistribution(Protocol):
 
 def _fixed(*parts: ArrayLike) -> Array:
     """Join arrays of numbers into one that does not change."""
-    theta = np.concatenate([np.asarray(part, dtype=float).reshape(-1) for part in parts])
+    theta = np.concatenate([np.empty(0), *(np.asarray(part, float).reshape(-1) for part in parts)])
     theta.flags.writeable = False
     return theta
-
-
-def _no_parameters() -> Array:
-    return _fixed(())
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,7 +301,7 @@ class Likelihood:
     validate: Callable[[ArrayLike], Array]
     moments: Pointer | None = None
     frame: LatePointer | None = None
-    theta: Array = field(default_factory=_no_parameters)
+    theta: Array = field(default_factory=_fixed)
     mirror: bool = False
     log_concave: bool = True
     location: bool = False
