@@ -555,7 +555,7 @@ class Landmarks(Pointer):
         callback = self._callback = _C_LANDMARK(self._recorded)
 
         def landmark(y: float, theta: Array, k: int) -> float:
-            return callback(y, k)
+            return float(callback(y, k))
 
         return _unannounced(landmark)
 
