@@ -12,6 +12,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +49,7 @@ __all__ = [
     "LateStatus",
     "Pointer",
     "address",
+    "at_power_one",
     "call_coordinates",
     "call_exact",
     "call_frame",
@@ -90,16 +92,14 @@ SURFACES = types.UniTuple(_float, 4)(_float, _float, _float, _TENSOR, _VECTOR)
 #: wp_rule(..., theta, parameters) -> (status, log Z, mean, standard deviation, W_p)
 WP_RULE = types.UniTuple(_float, 5)(*RULE.args, _VECTOR)
 _OUT = types.Array(types.float64, 2, "C")
-#: exact(split, frame, rule, landmark, raised moments, raised frame, has frame, mu, sigma, y, theta,
-#: out) -> status, of quadrature; out is filled with (log Z, mean, variance, sigma*)
-EXACT = types.int64(
-    *(types.int64,) * 6, types.boolean, _float, _float, _float, _VECTOR, _OUT
-)  # fmt: skip
-#: powered(split, frame, rule, landmark, raised moments, raised frame, ep, power, mu, sigma, y,
-#: theta, out) -> status, of the likelihood to a power
-POWERED = types.int64(
-    *(types.int64,) * 6, types.boolean, _float, _float, _float, _float, _VECTOR, _OUT
-)  # fmt: skip
+#: Addresses of a likelihood's functions, in the order of `Frame` in `sigma_star_kernels`.
+_ADDRESSES = types.UniTuple(types.int64, 7)
+#: exact(split, addresses, has frame, mu, sigma, y, theta, out) -> status, of quadrature; out is
+#: filled with (log Z, mean, variance, sigma*)
+EXACT = types.int64(types.int64, _ADDRESSES, types.boolean, _float, _float, _float, _VECTOR, _OUT)
+#: powered(split, addresses, ep, power, mu, sigma, y, theta, out) -> status, of the likelihood to a
+#: power
+POWERED = types.int64(*EXACT.args[:3], _float, *EXACT.args[3:])
 #: panel(covariance, panel, weight, count, start) -> status, of a block of rank-one updates
 PANEL = types.int64(_OUT, _OUT, types.Array(types.float64, 1, "C"), types.int64, types.int64)
 
@@ -122,52 +122,9 @@ class LateStatus:
             raise failure
 
 
-class LatePointer:
-    """A function with a fixed signature that compiles when a running kernel first calls it.
-
-    Kernels take the address of a cell, whose first number is the address of the function once it
-    is compiled, and whose second is that of what compiles it. Quadrature takes a third of a first
-    call to compile, and few fits need it: tables and closed forms serve the others.
-    """
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        signature: KernelSignature,
-        compiler: Callable[..., Any] = kernel,
-    ) -> None:
-        self.__setstate__({"_kernel": compiler(function), "_signature": signature})
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Addresses mean nothing in another process.
-        return {"_kernel": self._kernel, "_signature": self._signature}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._kernel: Dispatcher = state["_kernel"]
-        self._signature: KernelSignature = state["_signature"]
-        self._compiler = ctypes.CFUNCTYPE(None)(self._compile)
-        address = ctypes.cast(self._compiler, ctypes.c_void_p).value
-        self._cell = np.array([0, address], dtype=np.int64)
-
-    def __call__(self, *args: Any) -> Any:
-        return self._kernel(*args)
-
-    @property
-    def handle(self) -> int:
-        """Argument for a kernel: the address of the cell, or without the jit the function."""
-        if INTERPRETED:
-            return self._kernel  # type: ignore[return-value]
-        return int(self._cell.ctypes.data)
-
-    def _compile(self) -> None:
-        """Fill the cell, from within a kernel, which cannot raise: keep what goes wrong."""
-        try:
-            with _making:
-                if not self._cell[0]:
-                    self._code = _with_address(self._kernel, self._signature)
-                    self._cell[0] = address(self._code, self._signature)
-        except BaseException as error:
-            LateStatus.failure = error
+def _kernel_of(function: Any, compiler: Callable[..., Any]) -> Any:
+    """Compile a function, unless it is a kernel already."""
+    return function if hasattr(function, "py_func") else compiler(function)
 
 
 class Pointer:
@@ -183,12 +140,17 @@ class Pointer:
         signature: KernelSignature,
         compiler: Callable[..., Any] = kernel,
     ) -> None:
-        self._kernel: Dispatcher = compiler(function)
+        self._kernel: Dispatcher = _kernel_of(function, compiler)
         self._signature = signature
         self._address = 0
 
     def __call__(self, *args: Any) -> Any:
         return self._kernel(*args)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function, compiled as a kernel."""
+        return self._kernel
 
     def __getstate__(self) -> dict[str, Any]:
         # An address means nothing in another process.
@@ -232,6 +194,52 @@ class Pointer:
         return None
 
 
+class LatePointer(Pointer):
+    """A function with a fixed signature that compiles when a running kernel first calls it.
+
+    Kernels take the address of a cell, whose first number is the address of the function once it
+    is compiled, and whose second is that of what compiles it. Quadrature takes a third of a first
+    call to compile, and few fits need it: tables and closed forms serve the others.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        signature: KernelSignature,
+        compiler: Callable[..., Any] = kernel,
+    ) -> None:
+        super().__init__(function, signature, compiler)
+        self._make_cell()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        del state["_compiler"], state["_cell"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_cell()
+
+    def _make_cell(self) -> None:
+        self._compiler = ctypes.CFUNCTYPE(None)(self._compile)
+        address = ctypes.cast(self._compiler, ctypes.c_void_p).value
+        self._cell = np.array([0, address], dtype=np.int64)
+
+    @property
+    def handle(self) -> int:
+        """Argument for a kernel: the address of the cell, or without the jit the function."""
+        if INTERPRETED:
+            return self._kernel  # type: ignore[return-value]
+        return int(self._cell.ctypes.data)
+
+    def _compile(self) -> None:
+        """Fill the cell, from within a kernel, which cannot raise: keep what goes wrong."""
+        try:
+            self._cell[0] = super().handle
+        except BaseException as error:
+            LateStatus.failure = error
+
+
 def _with_address(dispatcher: Any, signature: Any) -> Any:
     """Compile a kernel that is called through its address, without the wrapper for Python."""
     compiled = signature.args in dispatcher.overloads
@@ -247,6 +255,26 @@ def address(compiled: Dispatcher, signature: KernelSignature) -> int:
     result = compiled.overloads[signature.args]
     name = result.fndesc.llvm_cfunc_wrapper_name
     return int(result.library.get_pointer_to_function(name))
+
+
+def _at_power_one(mu: float, sigma: float, y: float, theta: Any) -> Any:
+    return raised(mu, sigma, y, theta, 1.0)  # type: ignore[name-defined]  # noqa: F821
+
+
+def at_power_one(raised: Pointer) -> FunctionType:
+    """Return moments or a frame to a power as a function of the likelihood itself.
+
+    numba does not find a closure over a kernel in the cache again: `raised` is a global name. The
+    function stands in the cache beside the one that it calls, under its name and what it holds.
+    """
+    function = getattr(raised.function, "py_func", raised.function)
+    held = "".join(f"-{cell.cell_contents}" for cell in function.__closure__ or ())
+    code = _at_power_one.__code__.replace(
+        co_filename=function.__code__.co_filename,
+        co_firstlineno=function.__code__.co_firstlineno,
+        co_qualname=f"{function.__qualname__}{held}-at-one",
+    )
+    return FunctionType(code, {"__name__": function.__module__, "raised": raised.function})
 
 
 #: Emits what a call of a kernel's intrinsic does, and returns the value of it.
@@ -293,18 +321,6 @@ def _lower_late_call(
         called = _lower_call(context, builder, signature, [builder.load(target), *args[1:]])
         builder.store(called, result)
     return builder.load(result)
-
-
-def _lower_exact(
-    context: BaseContext,
-    builder: ir.IRBuilder,
-    signature: KernelSignature,
-    args: Sequence[ir.Value],
-) -> ir.Value:
-    """Emit a call of quadrature: the addresses in the frame are handed over one by one."""
-    addresses = cgutils.unpack_tuple(builder, args[2])[:5]
-    flat = signature.return_type(*(types.int64,) * 7, *signature.args[3:])
-    return _lower_late_call(context, builder, flat, [*args[:2], *addresses, *args[3:]])
 
 
 def _lower_zeros(
@@ -359,12 +375,7 @@ if INTERPRETED:
         """Call the handle, which is the function itself if the jit is off."""
         return handle(*args)
 
-    def call_exact(handle, split, frame, *args):  # type: ignore[no-untyped-def]
-        """Call the handle, which is the function itself if the jit is off."""
-        return handle(split, *frame[:5], *args)
-
-    call_powered = call_exact
-    call_ratio = call_surfaces
+    call_exact = call_powered = call_ratio = call_surfaces
 else:
     # The types of these depend on those of their arguments.
 
@@ -383,9 +394,9 @@ else:
     @intrinsic
     def call_exact(typing, handle, split, frame, has_frame, mu, sigma, y, theta, out):  # type: ignore[no-untyped-def]
         """Call quadrature of one tilted density through its late handle; `frame` is a tuple."""
-        return types.int64(types.int64, types.int64, frame, *EXACT.args[6:]), _lower_exact
+        return types.int64(types.int64, types.int64, frame, *EXACT.args[2:]), _lower_late_call
 
     @intrinsic
     def call_powered(typing, handle, split, frame, ep, power, mu, sigma, y, theta, out):  # type: ignore[no-untyped-def]
         """Call quadrature of a likelihood to a power through its late handle."""
-        return types.int64(types.int64, types.int64, frame, *POWERED.args[6:]), _lower_exact
+        return types.int64(types.int64, types.int64, frame, *POWERED.args[2:]), _lower_late_call

@@ -16,8 +16,8 @@ from scipy.sparse.linalg import splu
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.inference.precision.cholesky import Factorised, filled
+from qpruntime.inference.precision.pattern import analyse
 from qpruntime.inference.precision.pattern_kernels import places
-from qpruntime.inference.precision.symbolic import analyse
 
 __all__ = [
     "EPSILON",

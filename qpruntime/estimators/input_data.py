@@ -44,8 +44,8 @@ from qpruntime.dataframes.readers import (
     is_frame,
 )
 from qpruntime.errors import InputError
-from qpruntime.kernels.expression import Added, Multiplied, Node, Seen, read
 from qpruntime.kernels.mixed_inputs import Categories, On, Same
+from qpruntime.kernels.registry import Added, Multiplied, Node, Seen, read
 from qpruntime.learning.inputs import Inputs, RowGroups
 from qpruntime.learning.model_selection.budget import DENSE_ROW_LIMIT
 from qpruntime.learning.settings import Settings, left_open

@@ -18,7 +18,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime._typing import Array
 from qpruntime._validation import finite, no_kernel, number, shown
 from qpruntime.errors import InputError
-from qpruntime.kernels.expression import Leaf, Node, read
+from qpruntime.kernels.registry import Leaf, Node, read
 
 __all__ = ["Bins", "count_bins"]
 

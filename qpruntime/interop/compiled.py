@@ -180,4 +180,4 @@ def _expected(projector: Projector) -> Callable[..., Any]:
 def _inner(pointer: Pointer) -> Callable[..., Any]:
     """Return the jitted function behind a pointer, which numba can copy into its callers."""
     pointer.handle  # noqa: B018  compiled, with the cache, for the types that kernels call it with
-    return pointer._kernel
+    return pointer.function

@@ -36,7 +36,7 @@ from qpruntime.interop.derivative_kernels import (
     slope_of,
 )
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.base import ABSENT_LANDMARK, ABSENT_MOMENTS
+from qpruntime.likelihoods.base import ABSENT_LANDMARK, NO_RULE
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import Projections, check_range, project_many
 from qpruntime.projection.table import Table
@@ -280,7 +280,7 @@ class LikelihoodFunctions:
             likelihood.split.handle,
             (likelihood.landmarks or ABSENT_LANDMARK).handle,
             likelihood.theta,
-            (expected or ABSENT_MOMENTS).handle,
+            expected.handle if expected else NO_RULE,
             expected is not None,
             (inputs.mu, inputs.sigma),
             inputs.y,

@@ -22,9 +22,9 @@ from numpy.typing import DTypeLike, NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
-from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, Seen, level_and_shape, read
 from qpruntime.kernels.mixed_inputs import contracted
 from qpruntime.kernels.radial_kernels import squared_distances
+from qpruntime.kernels.registry import Added, Leaf, Multiplied, Node, Seen, level_and_shape, read
 
 __all__ = ["contract", "contract_square", "cross_covariance", "diagonal", "moves_inputs"]
 

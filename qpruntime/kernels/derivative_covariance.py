@@ -21,7 +21,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime._typing import Array
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
-from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, level_and_shape, read
+from qpruntime.kernels.registry import Added, Leaf, Multiplied, Node, level_and_shape, read
 
 __all__ = ["DerivativeRows", "contract", "covariance", "diagonal", "require_slopes"]
 

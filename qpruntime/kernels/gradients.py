@@ -11,9 +11,9 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime.kernels.base import RBF
-from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, Seen, level_and_shape, read
 from qpruntime.kernels.mixed_inputs import contracted
 from qpruntime.kernels.radial_kernels import contract_squares, fill_radial, squared_distances
+from qpruntime.kernels.registry import Added, Leaf, Multiplied, Node, Seen, level_and_shape, read
 
 __all__ = [
     "Covariance",

@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import DotProduct, Kernel
 
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
-from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, Seen, read
+from qpruntime.kernels.registry import Added, Leaf, Multiplied, Node, Seen, read
 
 __all__ = ["PriorDraws", "Stationary", "stationary_terms"]
 

@@ -29,7 +29,7 @@ from qpruntime.kernels.base import (
     NotMarkov,
     StateSpaceTerm,
 )
-from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, raised, read
+from qpruntime.kernels.registry import Added, Leaf, Multiplied, Node, raised, read
 from qpruntime.kernels.simple import CONSTANT_STATES as STILL
 from qpruntime.kernels.transition_kernels import laws
 

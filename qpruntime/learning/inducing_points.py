@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from qpruntime._typing import Array
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
-from qpruntime.kernels.expression import Added, Leaf, Multiplied, Node, Seen, read
+from qpruntime.kernels.registry import Added, Leaf, Multiplied, Node, Seen, read
 
 __all__ = ["SAMPLE", "choose_inducing_points", "clusters", "first", "pivots", "sample", "tell"]
 

@@ -15,12 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime._formatting import meant, spell
 from qpruntime._pointers import (
     COORDINATES,
+    FRAME,
     LANDMARK,
     MOMENTS,
+    RAISED_FRAME,
     RAISED_MOMENTS,
     SPLIT,
     LatePointer,
     Pointer,
+    at_power_one,
 )
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
@@ -37,8 +40,6 @@ from qpruntime.table_format.metadata import Axis
 __all__ = [
     "ABSENT_COORDINATES",
     "ABSENT_LANDMARK",
-    "ABSENT_MOMENTS",
-    "ABSENT_RAISED",
     "ABSENT_SPLIT",
     "CLOSED",
     "CUT",
@@ -52,7 +53,6 @@ __all__ = [
     "RateLink",
     "Reduction",
     "ResponseDistribution",
-    "compiled",
     "normal_rule",
     "restore",
 ]
@@ -84,13 +84,9 @@ class ResponseDistribution(Protocol):
 
 def _fixed(*parts: ArrayLike) -> Array:
     """Join arrays of numbers into one that does not change."""
-    theta = np.concatenate([np.asarray(part, dtype=float).reshape(-1) for part in parts])
+    theta = np.concatenate([np.empty(0), *(np.asarray(part, float).reshape(-1) for part in parts)])
     theta.flags.writeable = False
     return theta
-
-
-def _no_parameters() -> Array:
-    return _fixed(())
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,13 +114,22 @@ class Powers:
     whole: bool = True
     member: Callable[[Mapping[str, float], float], tuple[float, float, float] | None] | None = None
 
+    @classmethod
+    def from_kernels(
+        cls,
+        moments: Callable[..., Any] | None = None,
+        frame: Callable[..., Any] | None = None,
+        **options: Any,
+    ) -> Powers:
+        """Make them of kernels; `options` are the other parameters."""
+        return cls(
+            moments and Pointer(moments, RAISED_MOMENTS),
+            frame and Pointer(frame, RAISED_FRAME),
+            **options,
+        )
+
 
 _NO_POWERS = Powers(whole=False)
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel as it is: the compiler of a `Pointer` to a function that is one already."""
-    return function
 
 
 @dataclass(frozen=True)
@@ -236,7 +241,7 @@ class Likelihood:
         around 0 and y, and puts them on edges of its panels.
     powers : Powers, optional
         Moments and frames to any power, for weights and power EP. What has none is left to the
-        adaptive rule.
+        adaptive rule. `moments` and `frame`, where they are not given, are these at power 1.
     rule : Pointer, optional
         ``rule(split, landmark, power, mu, sigma, y, theta) -> (status, log Z, mean, variance,
         sigma*)`` of the likelihood to any power, where neither frames nor the adaptive rule, which
@@ -296,7 +301,7 @@ class Likelihood:
     validate: Callable[[ArrayLike], Array]
     moments: Pointer | None = None
     frame: LatePointer | None = None
-    theta: Array = field(default_factory=_no_parameters)
+    theta: Array = field(default_factory=_fixed)
     mirror: bool = False
     log_concave: bool = True
     location: bool = False
@@ -327,6 +332,12 @@ class Likelihood:
             object.__setattr__(self, "parameters", dict(zip(self.parameters, values, strict=True)))
             derived = self.derive(*values) if self.derive else ()
             object.__setattr__(self, "theta", _fixed(values + derived))
+        if self.powers and self.powers.moments and self.moments is None:
+            moments = Pointer(at_power_one(self.powers.moments), MOMENTS)
+            object.__setattr__(self, "moments", moments)
+        if self.powers and self.powers.frame and self.frame is None:
+            frame = LatePointer(at_power_one(self.powers.frame), FRAME)
+            object.__setattr__(self, "frame", frame)
         if self.frame is not None and not isinstance(self.frame, LatePointer):
             raise InputError(
                 f"frame of {self.name!r} is a {type(self.frame).__name__}: give a LatePointer, "
@@ -591,7 +602,7 @@ class Likelihood:
             self.moments is not None,
             self.frame is not None,
             self.split.handle,
-            (self.moments or ABSENT_MOMENTS).handle,
+            self.moments.handle if self.moments else NO_RULE,
             Frame(
                 self.frame.handle if self.frame else NO_RULE,
                 rule,
@@ -750,16 +761,6 @@ def _absent_split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return np.nan, np.nan
 
 
-def _absent_moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
-    return np.nan, np.nan, np.nan
-
-
-def _absent_raised(
-    mu: float, sigma: float, y: float, theta: Array, power: float
-) -> tuple[float, float, float]:
-    return np.nan, np.nan, np.nan
-
-
 def _absent_landmark(y: float, theta: Array, k: int) -> float:
     return np.nan
 
@@ -774,6 +775,4 @@ def _absent_coordinates(
 NO_RULE = 0
 ABSENT_LANDMARK = Pointer(_absent_landmark, LANDMARK)
 ABSENT_SPLIT = Pointer(_absent_split, SPLIT)
-ABSENT_MOMENTS = Pointer(_absent_moments, MOMENTS)
-ABSENT_RAISED = Pointer(_absent_raised, RAISED_MOMENTS)
 ABSENT_COORDINATES = Pointer(_absent_coordinates, COORDINATES)

@@ -11,20 +11,11 @@ import math
 import numpy as np
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import (
-    FRAME,
-    LANDMARK,
-    MOMENTS,
-    RAISED_FRAME,
-    RAISED_MOMENTS,
-    SPLIT,
-    LatePointer,
-    Pointer,
-)
+from qpruntime._pointers import LANDMARK, SPLIT, Pointer
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import log1p_less, log_peak
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers, compiled
+from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.likelihoods.distributions import SciPyResponse
 from qpruntime.likelihoods.responses import shares
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
@@ -112,10 +103,9 @@ def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
 
 
 @kernel
-def raised(
+def _moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
-    """Moments of a power of the likelihood."""
     top = summit(y, theta)
     most = log_share(top, y, theta) + 1.0
     a, b = parts(top, theta[0])
@@ -124,20 +114,11 @@ def raised(
 
 
 @kernel
-def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    """Return where a power of the likelihood is integrated."""
+def _frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     top = summit(y, theta)
     a, b = parts(top, theta[0])
     scale = min(1.0, math.sqrt(theta[0] / (a * b)))
     return one_peak_frame(log_share, mu, sigma, y, theta, power, top, scale)
-
-
-def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
-    return raised_frame(mu, sigma, y, theta, 1.0)
-
-
-def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
-    return raised(mu, sigma, y, theta, 1.0)
 
 
 def _middle(y: float, theta: Array, k: int) -> float:
@@ -155,13 +136,7 @@ likelihood = Likelihood(
     outcomes="numbers strictly between 0 and 1",
     split=Pointer(_split, SPLIT),
     validate=shares,
-    moments=Pointer(_moments, MOMENTS),
-    frame=LatePointer(_frame, FRAME),
-    powers=Powers(
-        Pointer(raised, RAISED_MOMENTS, compiled),
-        Pointer(raised_frame, RAISED_FRAME, compiled),
-        whole=False,
-    ),
+    powers=Powers.from_kernels(_moments, _frame, whole=False),
     rule=adaptive_rule,
     log_concave=False,
     parameters={"precision": 10.0},

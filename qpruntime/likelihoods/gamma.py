@@ -10,15 +10,7 @@ import math
 import numpy as np
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import (
-    FRAME,
-    MOMENTS,
-    RAISED_FRAME,
-    RAISED_MOMENTS,
-    SPLIT,
-    LatePointer,
-    Pointer,
-)
+from qpruntime._pointers import SPLIT, Pointer
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, log_peak
 from qpruntime.likelihoods.base import Likelihood, Powers
@@ -43,21 +35,15 @@ def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return bent(f, shape(y, theta)), 0.0
 
 
-def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
-    return bent_moments(mu, sigma, shape(y, theta), 1.0)
-
-
-def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
-    return bent_frame(mu, sigma, shape(y, theta), 1.0)
-
-
-def _raised_moments(
+@kernel
+def _moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
     return bent_moments(mu, sigma, shape(y, theta), power)
 
 
-def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
+@kernel
+def _frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     return bent_frame(mu, sigma, shape(y, theta), power)
 
 
@@ -70,9 +56,7 @@ likelihood = Likelihood(
     outcomes="positive numbers",
     split=Pointer(_split, SPLIT),
     validate=positive,
-    moments=Pointer(_moments, MOMENTS),
-    frame=LatePointer(_frame, FRAME),
-    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
+    powers=Powers.from_kernels(_moments, _frame),
     parameters={"shape": 2.0},
     limits={"shape": (1e-3, 1e6)},
     derive=_constants,

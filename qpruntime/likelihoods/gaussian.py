@@ -7,15 +7,7 @@ import math
 import numpy as np
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import (
-    FRAME,
-    MOMENTS,
-    RAISED_FRAME,
-    RAISED_MOMENTS,
-    SPLIT,
-    LatePointer,
-    Pointer,
-)
+from qpruntime._pointers import MOMENTS, SPLIT, Pointer
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods.base import Likelihood, ParameterRange, Powers
@@ -43,25 +35,17 @@ def tilted(mu: float, sigma: float, y: float, scale: float) -> tuple[float, floa
     return math.log(scale / total) - 0.5 * z * z, mean, (scale / total) ** 2 * sigma * sigma
 
 
-def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
-    log_z, mean, variance = tilted(mu, sigma, y, theta[0])
-    return log_z + theta[1], mean, variance
-
-
-def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
-    _, mean, variance = tilted(mu, sigma, y, theta[0])
-    return mean, math.sqrt(variance), 0.0, 0.0
-
-
 # A power divides the scale by its square root.
-def _raised_moments(
+@kernel
+def _moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
     log_z, mean, variance = tilted(mu, sigma, y, theta[0] / math.sqrt(power))
     return log_z + power * theta[1], mean, variance
 
 
-def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
+@kernel
+def _frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     _, mean, variance = tilted(mu, sigma, y, theta[0] / math.sqrt(power))
     return mean, math.sqrt(variance), 0.0, 0.0
 
@@ -86,10 +70,8 @@ likelihood = Likelihood(
     outcomes="real numbers",
     split=Pointer(_split, SPLIT),
     validate=reals,
-    moments=Pointer(_moments, MOMENTS),
-    frame=LatePointer(_frame, FRAME),
     location=True,
-    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
+    powers=Powers.from_kernels(_moments, _frame),
     expected=Pointer(_expected, MOMENTS),
     parameters={"scale": 1.0},
     limits={"scale": (1e-50, 1e50)},

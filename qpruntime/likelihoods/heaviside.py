@@ -10,16 +10,7 @@ import math
 import numpy as np
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import (
-    COORDINATES,
-    FRAME,
-    MOMENTS,
-    RAISED_FRAME,
-    RAISED_MOMENTS,
-    SPLIT,
-    LatePointer,
-    Pointer,
-)
+from qpruntime._pointers import COORDINATES, SPLIT, Pointer
 from qpruntime._special import log_ndtr, probit_series
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods.base import Likelihood, Powers, Reduction
@@ -36,7 +27,11 @@ def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return (0.0 if y * f > 0.0 else -math.inf), 0.0
 
 
-def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
+# 0 and 1 are what they are to every power.
+@kernel
+def _moments(
+    mu: float, sigma: float, y: float, theta: Array, power: float
+) -> tuple[float, float, float]:
     # z = y mu/sigma, r = phi(z)/Phi(z): mean mu + y sigma r, variance sigma^2 (1 - r (r + z)).
     z = y * mu / sigma
     if z > _FAR:
@@ -46,27 +41,14 @@ def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, fl
     return log_ndtr(z), mean, sigma * sigma * v
 
 
-def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
+@kernel
+def _frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     z = y * mu / sigma
     if z > 8.5:
         # The mass beyond the edge is below 1e-17: a normal, whole.
         return mu, sigma, 1.0, 0.0
     v = probit_series(z)[2]
     return 0.0, 2.0 * sigma * math.sqrt(v), 1.0, y
-
-
-# 0 and 1 are what they are to every power.
-def _raised_moments(
-    mu: float, sigma: float, y: float, theta: Array, power: float
-) -> tuple[float, float, float]:
-    return _moments_kernel(mu, sigma, y, theta)
-
-
-def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    return _frame_kernel(mu, sigma, y, theta)
-
-
-_moments_kernel, _frame_kernel = kernel(_moments), kernel(_frame)
 
 
 # R = sigma*/sigma_EP is analytic in v = z/sqrt(16 + z^2) on [-1, v(8)], z = y mu/sigma, its limit
@@ -105,10 +87,8 @@ likelihood = Likelihood(
     outcomes="labels -1 and +1",
     split=Pointer(_split, SPLIT),
     validate=signs,
-    moments=Pointer(_moments, MOMENTS),
-    frame=LatePointer(_frame, FRAME),
     mirror=True,
-    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
+    powers=Powers.from_kernels(_moments, _frame),
     reduction=Reduction(
         coordinates=Pointer(_coordinates, COORDINATES),
         cavity=_cavity,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import LANDMARK, MOMENTS, RAISED_MOMENTS, SPLIT, Pointer
+from qpruntime._pointers import LANDMARK, MOMENTS, SPLIT, Pointer
 from qpruntime._special import erfcx, log_ndtr, probit_series
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods.base import Likelihood, Powers
@@ -36,13 +36,9 @@ def side(z: float) -> float:
     return log_ndtr(z) + 0.5 * z * z if z > -1.0 else math.log(0.5 * erfcx(-z * _SQRT1_2))
 
 
-def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
-    log_z, mean, variance = pointed(mu, sigma, y, theta[0])
-    return log_z + theta[1], mean, variance
-
-
 # A power divides the scale.
-def _raised_moments(
+@kernel
+def _moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
     log_z, mean, variance = pointed(mu, sigma, y, theta[0] / power)
@@ -107,9 +103,8 @@ likelihood = Likelihood(
     outcomes="real numbers",
     split=Pointer(_split, SPLIT),
     validate=reals,
-    moments=Pointer(_moments, MOMENTS),
     location=True,
-    powers=Powers(moments=Pointer(_raised_moments, RAISED_MOMENTS), whole=False),
+    powers=Powers.from_kernels(_moments, whole=False),
     parameters={"scale": 1.0},
     limits={"scale": (1e-50, 1e50)},
     derive=_constants,

@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import (
-    FRAME,
-    MOMENTS,
-    RAISED_FRAME,
-    RAISED_MOMENTS,
-    SPLIT,
-    LatePointer,
-    Pointer,
-)
+from qpruntime._pointers import MOMENTS, SPLIT, Pointer
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent_expected, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods.base import Likelihood, Powers
@@ -32,21 +24,15 @@ def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return -softplus(-y * f), 0.0
 
 
-def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
-    return bent_moments(mu, sigma, shape(y), 1.0)
-
-
-def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
-    return bent_frame(mu, sigma, shape(y), 1.0)
-
-
-def _raised_moments(
+@kernel
+def _moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
     return bent_moments(mu, sigma, shape(y), power)
 
 
-def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
+@kernel
+def _frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     return bent_frame(mu, sigma, shape(y), power)
 
 
@@ -65,10 +51,8 @@ likelihood = Likelihood(
     outcomes="labels -1 and +1",
     split=Pointer(_split, SPLIT),
     validate=signs,
-    moments=Pointer(_moments, MOMENTS),
-    frame=LatePointer(_frame, FRAME),
     mirror=True,
-    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
+    powers=Powers.from_kernels(_moments, _frame),
     expected=Pointer(_expected, MOMENTS),
     link=_link,
 )

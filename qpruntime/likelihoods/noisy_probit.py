@@ -8,19 +8,11 @@ from __future__ import annotations
 import math
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import (
-    FRAME,
-    MOMENTS,
-    RAISED_FRAME,
-    RAISED_MOMENTS,
-    SPLIT,
-    LatePointer,
-    Pointer,
-)
+from qpruntime._pointers import MOMENTS, SPLIT, Pointer
 from qpruntime._special import log_ndtr, probit_series
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._unimodal_kernels import log_sum, mixed, one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers, compiled
+from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.likelihoods.responses import signs
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 
@@ -43,6 +35,7 @@ def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return log_label(f, y, theta), 0.0
 
 
+@kernel
 def _raised_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
@@ -50,13 +43,8 @@ def _raised_moments(
 
 
 @kernel
-def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    """Return where a power of the likelihood is integrated."""
+def _frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     return one_peak_frame(log_label, mu, sigma, y, theta, power, y * math.inf, 1.0)
-
-
-def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
-    return raised_frame(mu, sigma, y, theta, 1.0)
 
 
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
@@ -75,13 +63,8 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=signs,
     moments=Pointer(_moments, MOMENTS),
-    frame=LatePointer(_frame, FRAME),
     mirror=True,
-    powers=Powers(
-        Pointer(_raised_moments, RAISED_MOMENTS),
-        Pointer(raised_frame, RAISED_FRAME, compiled),
-        whole=False,
-    ),
+    powers=Powers.from_kernels(_raised_moments, _frame, whole=False),
     rule=adaptive_rule,
     log_concave=False,
     parameters={"flip": 0.05},

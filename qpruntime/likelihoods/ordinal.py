@@ -16,22 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import (
-    FRAME,
-    LANDMARK,
-    MOMENTS,
-    RAISED_FRAME,
-    RAISED_MOMENTS,
-    SPLIT,
-    LatePointer,
-    Pointer,
-)
+from qpruntime._pointers import LANDMARK, MOMENTS, SPLIT, Pointer
 from qpruntime._special import HALF_LOG_2PI, log_ndtr
 from qpruntime._typing import Array, Floats
 from qpruntime._validation import finite
 from qpruntime.errors import InputError
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers, compiled
+from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 
 __all__ = [
@@ -177,6 +168,7 @@ def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
     return log_level(f, y, theta), 0.0
 
 
+@kernel
 def _raised_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
@@ -186,14 +178,9 @@ def _raised_moments(
 
 
 @kernel
-def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    """Return where a power of the likelihood is integrated."""
+def _frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     low, high = edges_of(y, theta)
     return one_peak_frame(log_level, mu, sigma, y, theta, power, ends_top(low, high), 1.0)
-
-
-def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
-    return raised_frame(mu, sigma, y, theta, 1.0)
 
 
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
@@ -301,12 +288,7 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=levels,
     moments=Pointer(_moments, MOMENTS),
-    frame=LatePointer(_frame, FRAME),
-    powers=Powers(
-        Pointer(_raised_moments, RAISED_MOMENTS),
-        Pointer(raised_frame, RAISED_FRAME, compiled),
-        whole=False,
-    ),
+    powers=Powers.from_kernels(_raised_moments, _frame, whole=False),
     rule=adaptive_rule,
     landmarks=Pointer(_edge, LANDMARK),
     parameters=dict.fromkeys(gap_names(MOST_LEVELS), 1.0) | {"middle": 0.0},

@@ -12,20 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import (
-    FRAME,
-    MOMENTS,
-    RAISED_FRAME,
-    RAISED_MOMENTS,
-    SPLIT,
-    LatePointer,
-    Pointer,
-)
+from qpruntime._pointers import MOMENTS, SPLIT, Pointer
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import softplus
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Powers, compiled
+from qpruntime.likelihoods.base import Powers
 from qpruntime.likelihoods.ordinal import LevelDistribution, edges_of, ends_top
 from qpruntime.likelihoods.ordinal import likelihood as normal_noise
 
@@ -135,14 +127,9 @@ def raised(
 
 
 @kernel
-def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    """Return where a power of the likelihood is integrated."""
+def _frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     low, high = edges_of(y, theta)
     return one_peak_frame(log_level, mu, sigma, y, theta, power, ends_top(low, high), 1.0)
-
-
-def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
-    return raised_frame(mu, sigma, y, theta, 1.0)
 
 
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
@@ -166,11 +153,7 @@ likelihood = replace(
     name="ordinal-logistic",
     split=Pointer(_split, SPLIT),
     moments=Pointer(_moments, MOMENTS),
-    frame=LatePointer(_frame, FRAME),
-    powers=Powers(
-        Pointer(raised, RAISED_MOMENTS, compiled),
-        Pointer(raised_frame, RAISED_FRAME, compiled),
-        whole=False,
-    ),
+    frame=None,
+    powers=Powers.from_kernels(raised, _frame, whole=False),
     given=_given,
 )

@@ -9,15 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import (
-    FRAME,
-    MOMENTS,
-    RAISED_FRAME,
-    RAISED_MOMENTS,
-    SPLIT,
-    LatePointer,
-    Pointer,
-)
+from qpruntime._pointers import MOMENTS, SPLIT, Pointer
 from qpruntime._row_blocks import PointError
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import (
@@ -61,18 +53,16 @@ def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, fl
     return log_z + peak, mean, variance
 
 
-def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
-    return bent_frame(mu, sigma, shape(y), 1.0)
+@kernel
+def _frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
+    return bent_frame(mu, sigma, shape(y), power)
 
 
+@kernel
 def _raised_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
     return bent_moments(mu, sigma, shape(y), power)
-
-
-def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    return bent_frame(mu, sigma, shape(y), power)
 
 
 def _expected(mean: float, std: float, y: float, theta: Array) -> tuple[float, float, float]:
@@ -157,8 +147,7 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=counts,
     moments=Pointer(_moments, MOMENTS),
-    frame=LatePointer(_frame, FRAME),
-    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME)),
+    powers=Powers.from_kernels(_raised_moments, _frame),
     expected=Pointer(_expected, MOMENTS),
     rate=Exponential(),
     given=_given,

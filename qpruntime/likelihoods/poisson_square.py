@@ -14,16 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import (
-    COORDINATES,
-    FRAME,
-    MOMENTS,
-    RAISED_FRAME,
-    RAISED_MOMENTS,
-    SPLIT,
-    LatePointer,
-    Pointer,
-)
+from qpruntime._pointers import COORDINATES, MOMENTS, SPLIT, Pointer
 from qpruntime._special import HALF_LOG_2PI, power_peak_ratio
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import log1p_less, log_peak
@@ -198,6 +189,7 @@ def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, fl
 
 
 # A power w makes it a count of w y: log p is w y log g^2 - g^2 plus a constant, for g = sqrt(w) f.
+@kernel
 def _raised_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
@@ -215,16 +207,13 @@ def _raised_moments(
     return log_z + power * log_peak(y) - log_peak(v), mean / root, variance / power
 
 
-def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
+@kernel
+def _frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     root = math.sqrt(power)
     centre, width, refine, side = frame(root * mu, root * sigma, power * y)
     if side != 0.0 and (power * y) % 1.0 != 0.0:
         return centre, math.nan, refine, side  # |f|^(2wy) has a kink at 0
     return centre / root, width / root, refine, side
-
-
-def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
-    return frame(mu, sigma, y)
 
 
 @kernel
@@ -402,12 +391,9 @@ likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=counts,
     moments=Pointer(_moments, MOMENTS),
-    frame=LatePointer(_frame, FRAME),
     log_concave=False,
     even=True,
-    powers=Powers(
-        Pointer(_raised_moments, RAISED_MOMENTS), Pointer(_raised_frame, RAISED_FRAME), whole=False
-    ),
+    powers=Powers.from_kernels(_raised_moments, _frame, whole=False),
     expected=Pointer(_expected, MOMENTS),
     reduction=Reduction(
         coordinates=Pointer(_coordinates, COORDINATES),

@@ -7,15 +7,7 @@ import math
 import numpy as np
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import (
-    COORDINATES,
-    FRAME,
-    MOMENTS,
-    RAISED_FRAME,
-    SPLIT,
-    LatePointer,
-    Pointer,
-)
+from qpruntime._pointers import COORDINATES, FRAME, MOMENTS, SPLIT, LatePointer, Pointer
 from qpruntime._special import erfcx, log_ndtr, probit_series
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods.base import Likelihood, Powers, Reduction
@@ -91,6 +83,7 @@ def raised_peak(m: float, sigma: float, power: float) -> float:
     return x
 
 
+@kernel
 def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     # Phi^w rises about where it is 1/2, the more steeply the larger w is.
     m = y * mu
@@ -215,7 +208,7 @@ likelihood = Likelihood(
     moments=Pointer(_moments, MOMENTS),
     frame=LatePointer(_frame, FRAME),
     mirror=True,
-    powers=Powers(frame=Pointer(_raised_frame, RAISED_FRAME)),
+    powers=Powers.from_kernels(frame=_raised_frame),
     expected=Pointer(_expected, MOMENTS),
     reduction=Reduction(
         coordinates=Pointer(_coordinates, COORDINATES),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import LANDMARK, MOMENTS, RAISED_MOMENTS, RULE, SPLIT, LatePointer, Pointer
+from qpruntime._pointers import LANDMARK, MOMENTS, RULE, SPLIT, LatePointer, Pointer
 from qpruntime._special import erfcx, log_ndtr, ndtri_density, probit_series
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods.base import Likelihood, Powers
@@ -73,13 +73,9 @@ def two_sided(mu: float, sigma: float, y: float) -> Floats:
     return log_z, mean, sigma * sigma * variance, alpha, right_share, left_share
 
 
-def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
-    log_z, mean, variance, _, _, _ = two_sided(mu, sigma, y)
-    return log_z, mean, variance
-
-
 # Heights to a power: the logarithm of their ratio is multiplied.
-def _raised_moments(
+@kernel
+def _moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
     log_z, mean, variance, _, _, _ = two_sided(mu, sigma, y * power)
@@ -172,10 +168,9 @@ likelihood = Likelihood(
     outcomes="the logarithm of the height right of 0 over that left of it, infinite for a wall",
     split=Pointer(_split, SPLIT),
     validate=log_ratios,
-    moments=Pointer(_moments, MOMENTS),
     rule=LatePointer(_rule, RULE),
     landmarks=Pointer(_edge, LANDMARK),
-    powers=Powers(Pointer(_raised_moments, RAISED_MOMENTS)),
+    powers=Powers.from_kernels(_moments),
     expected=Pointer(_expected, MOMENTS),
     log_concave=False,
 )

@@ -13,15 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import (
-    FRAME,
-    MOMENTS,
-    RAISED_FRAME,
-    RAISED_MOMENTS,
-    SPLIT,
-    LatePointer,
-    Pointer,
-)
+from qpruntime._pointers import FRAME, MOMENTS, SPLIT, LatePointer, Pointer
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import expm1_less
@@ -101,6 +93,7 @@ def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, fl
 _step_kernel, _constants_kernel = kernel(gamma_step), kernel(constants)
 
 
+@kernel
 def _raised_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
@@ -210,6 +203,7 @@ def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
     return frame_at(mu, sigma, y, theta[0], theta[1])
 
 
+@kernel
 def _raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     nu = power * (theta[0] + 1.0) - 1.0
     if nu < _LEAST:
@@ -255,12 +249,7 @@ likelihood = Likelihood(
     location=True,
     frame=LatePointer(_frame, FRAME),
     rule=location_rule,
-    powers=Powers(
-        Pointer(_raised_moments, RAISED_MOMENTS),
-        Pointer(_raised_frame, RAISED_FRAME),
-        whole=False,
-        member=_member,
-    ),
+    powers=Powers.from_kernels(_raised_moments, _raised_frame, whole=False, member=_member),
     parameters={"nu": 4.0, "scale": 1.0},
     limits={"nu": (_LEAST, 1e6), "scale": (1e-50, 1e50)},
     derive=_constants,

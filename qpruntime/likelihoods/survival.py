@@ -8,22 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import (
-    FRAME,
-    LANDMARK,
-    MOMENTS,
-    RAISED_FRAME,
-    RAISED_MOMENTS,
-    RULE,
-    SPLIT,
-    LatePointer,
-    Pointer,
-)
+from qpruntime._pointers import LANDMARK, MOMENTS, RULE, SPLIT, LatePointer, Pointer
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers, compiled
+from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.likelihoods.distributions import SciPyResponse
 from qpruntime.likelihoods.gaussian import tilted
 from qpruntime.likelihoods.ordinal import ends_top, log_between, noisy_between
@@ -67,18 +57,14 @@ def time_likelihood(name: str, family: int, distribution: str) -> Likelihood:
     def split(f: float, y: float, theta: Array) -> tuple[float, float]:
         return time_split(family, f, y, theta), 0.0
 
-    def moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
-        return moments_of(family, mu, sigma, y, theta, 1.0)
-
-    def frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
-        return frame_of(family, mu, sigma, y, theta, 1.0)
-
-    def raised_moments(
+    @kernel
+    def moments(
         mu: float, sigma: float, y: float, theta: Array, power: float
     ) -> tuple[float, float, float]:
         return moments_of(family, mu, sigma, y, theta, power)
 
-    def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
+    @kernel
+    def frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
         return frame_of(family, mu, sigma, y, theta, power)
 
     def rule(
@@ -96,11 +82,9 @@ def time_likelihood(name: str, family: int, distribution: str) -> Likelihood:
         split=Pointer(split, SPLIT),
         validate=spans,
         columns=2,
-        moments=Pointer(moments, MOMENTS),
-        frame=LatePointer(frame, FRAME),
-        powers=Powers(Pointer(raised_moments, RAISED_MOMENTS), Pointer(raised_frame, RAISED_FRAME)),
+        powers=Powers.from_kernels(moments, frame),
         rule=LatePointer(rule, RULE),
-        landmarks=Pointer(edge_of, LANDMARK, compiled),
+        landmarks=Pointer(edge_of, LANDMARK),
         parameters={"scale": 0.5},
         limits={"scale": (1e-4, 1e4)},
         derive=lambda scale: (math.log(scale),),
@@ -435,18 +419,13 @@ def _split(f: float, y: float, theta: Array) -> tuple[float, float]:
 
 
 @kernel
-def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    """Return where a power of the likelihood is integrated."""
+def _frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     low, high = ends_of(y, theta)
     if low == high:
         _, mean, variance = tilted(mu, sigma, low, theta[0] / math.sqrt(power))
         return mean, math.sqrt(variance), 0.0, 0.0
     top = ends_top(low, high)
     return one_peak_frame(log_within, mu, sigma, y, theta, power, top, theta[0])
-
-
-def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
-    return raised_frame(mu, sigma, y, theta, 1.0)
 
 
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
@@ -464,6 +443,7 @@ def log_within(f: float, y: float, theta: Array) -> float:
     return log_between((low - f) / theta[0], (high - f) / theta[0])
 
 
+@kernel
 def _raised_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
@@ -486,14 +466,9 @@ log_normal_likelihood = Likelihood(
     validate=spans,
     columns=2,
     moments=Pointer(_moments, MOMENTS),
-    frame=LatePointer(_frame, FRAME),
-    powers=Powers(
-        Pointer(_raised_moments, RAISED_MOMENTS),
-        Pointer(raised_frame, RAISED_FRAME, compiled),
-        whole=False,
-    ),
+    powers=Powers.from_kernels(_raised_moments, _frame, whole=False),
     rule=adaptive_rule,
-    landmarks=Pointer(edge_of, LANDMARK, compiled),
+    landmarks=Pointer(edge_of, LANDMARK),
     parameters={"scale": 0.5},
     limits={"scale": (1e-4, 1e4)},
     derive=_constants,

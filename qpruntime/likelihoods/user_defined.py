@@ -439,7 +439,13 @@ class LogDensity(Pointer):
         if split is not None:
             return split
         tell_once(_uncompiled(self))
-        return self._through_python()
+        # The callback lives as long as its address may.
+        callback = self._callback = _C_FUNCTION(self._recorded)
+
+        def through_python(f: float, y: float, theta: Array) -> tuple[float, float]:
+            return callback(f, y), 0.0
+
+        return _unannounced(through_python)
 
     def reset(self) -> None:
         """Forget an exception that nobody asked for."""
@@ -508,11 +514,6 @@ class LogDensity(Pointer):
                 return None
         return split
 
-    def _through_python(self) -> Dispatcher:
-        """Return a `split` that calls Python; the callback lives as long as its address may."""
-        self._callback = _C_FUNCTION(self._recorded)
-        return _calling_split(self._callback)
-
 
 class Landmarks(Pointer):
     """``landmarks(y, theta, k) -> f`` of a user's points, or function that returns them.
@@ -551,8 +552,12 @@ class Landmarks(Pointer):
 
     def _build(self) -> Dispatcher:
         """Python is called, a few times for every cavity."""
-        self._callback = _C_LANDMARK(self._recorded)
-        return _calling_landmark(self._callback)
+        callback = self._callback = _C_LANDMARK(self._recorded)
+
+        def landmark(y: float, theta: Array, k: int) -> float:
+            return float(callback(y, k))
+
+        return _unannounced(landmark)
 
     def _recorded(self, y: float, k: int) -> float:
         try:
@@ -588,38 +593,18 @@ def _uncompiled(density: LogDensity) -> str:
 def _compiled_split(log_prob: Callable[..., Any], with_theta: bool) -> Dispatcher:
     jitted = log_prob if isinstance(log_prob, Dispatcher) else numba.njit(**_OPTIONS)(log_prob)
 
+    call = jitted if with_theta else numba.njit(**_OPTIONS)(lambda f, y, theta: jitted(f, y))
+
     # An exception of a compiled function cannot pass through a kernel, but NaN can.
-    def full(f: float, y: float, theta: Array) -> tuple[float, float]:
-        value = math.nan
-        try:
-            value = float(jitted(f, y, theta))
-        except Exception:
-            value = math.nan
-        return value, 0.0
-
-    def short(f: float, y: float, theta: Array) -> tuple[float, float]:
-        value = math.nan
-        try:
-            value = float(jitted(f, y))
-        except Exception:
-            value = math.nan
-        return value, 0.0
-
-    return _unannounced(full if with_theta else short)
-
-
-def _calling_split(callback: Callable[[float, float], float]) -> Dispatcher:
     def split(f: float, y: float, theta: Array) -> tuple[float, float]:
-        return callback(f, y), 0.0
+        value = math.nan
+        try:
+            value = float(call(f, y, theta))
+        except Exception:
+            value = math.nan
+        return value, 0.0
 
     return _unannounced(split)
-
-
-def _calling_landmark(callback: Callable[[float, int], float]) -> Dispatcher:
-    def landmark(y: float, theta: Array, k: int) -> float:
-        return callback(y, k)
-
-    return _unannounced(landmark)
 
 
 def _unannounced(function: Callable[..., Any]) -> Dispatcher:

@@ -8,19 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from qpruntime._numba import kernel
-from qpruntime._pointers import (
-    FRAME,
-    MOMENTS,
-    RAISED_FRAME,
-    RAISED_MOMENTS,
-    SPLIT,
-    LatePointer,
-    Pointer,
-)
+from qpruntime._pointers import MOMENTS, SPLIT, Pointer
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
 from qpruntime.likelihoods._unimodal_kernels import log_sum, mixed, one_peak_frame, one_peak_moments
-from qpruntime.likelihoods.base import Likelihood, Powers, compiled
+from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.likelihoods.distributions import NegativeBinomialResponse
 from qpruntime.likelihoods.negative_binomial import dispersed_shape
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
@@ -55,6 +47,7 @@ def log_none(f: float, y: float, theta: Array) -> float:
     return log_sum(theta[3], theta[4] + bent(f, dispersed_shape(0.0, theta[0], theta[2])))
 
 
+@kernel
 def _raised_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
@@ -66,15 +59,10 @@ def _raised_moments(
 
 
 @kernel
-def raised_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    """Return where a power of the likelihood is integrated."""
+def _frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     if y > 0.0:
         return bent_frame(mu, sigma, dispersed_shape(y, theta[0], theta[2]), power)
     return one_peak_frame(log_none, mu, sigma, y, theta, power, -math.inf, 1.0)
-
-
-def _frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
-    return raised_frame(mu, sigma, y, theta, 1.0)
 
 
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
@@ -123,12 +111,7 @@ zero_inflated_likelihood = Likelihood(
     split=Pointer(_split, SPLIT),
     validate=counts,
     moments=Pointer(_moments, MOMENTS),
-    frame=LatePointer(_frame, FRAME),
-    powers=Powers(
-        Pointer(_raised_moments, RAISED_MOMENTS),
-        Pointer(raised_frame, RAISED_FRAME, compiled),
-        whole=False,
-    ),
+    powers=Powers.from_kernels(_raised_moments, _frame, whole=False),
     rule=adaptive_rule,
     log_concave=False,
     parameters={"dispersion": 1.0, "zeros": 0.2},
@@ -194,10 +177,9 @@ def summit(y: float, theta: Array) -> tuple[float, float, float]:
 
 
 @kernel
-def raised(
+def _hurdle_moments(
     mu: float, sigma: float, y: float, theta: Array, power: float
 ) -> tuple[float, float, float]:
-    """Moments of a power of the likelihood."""
     if y == 0.0:
         return power * theta[3], mu, sigma * sigma
     top, most, scale = summit(y, theta) if y > 1.0 else (-math.inf, 0.0, 1.0)
@@ -208,20 +190,11 @@ def raised(
 
 
 @kernel
-def raised_hurdle_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
-    """Return where a power of the likelihood is integrated."""
+def _hurdle_frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Floats:
     if y == 0.0:
         return mu, sigma, 0.0, 0.0
     top = summit(y, theta)[0] if y > 1.0 else -math.inf
     return one_peak_frame(log_positive, mu, sigma, y, theta, power, top, 1.0)
-
-
-def _hurdle_frame(mu: float, sigma: float, y: float, theta: Array) -> Floats:
-    return raised_hurdle_frame(mu, sigma, y, theta, 1.0)
-
-
-def _hurdle_moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
-    return raised(mu, sigma, y, theta, 1.0)
 
 
 class _Hurdle:
@@ -268,13 +241,7 @@ hurdle_likelihood = Likelihood(
     outcomes=f"counts 0, 1, 2, ... {LARGEST_COUNT}",
     split=Pointer(_hurdle_split, SPLIT),
     validate=counts,
-    moments=Pointer(_hurdle_moments, MOMENTS),
-    frame=LatePointer(_hurdle_frame, FRAME),
-    powers=Powers(
-        Pointer(raised, RAISED_MOMENTS, compiled),
-        Pointer(raised_hurdle_frame, RAISED_FRAME, compiled),
-        whole=False,
-    ),
+    powers=Powers.from_kernels(_hurdle_moments, _hurdle_frame, whole=False),
     rule=adaptive_rule,
     log_concave=False,
     parameters={"dispersion": 1.0, "zeros": 0.5},

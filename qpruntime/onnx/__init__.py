@@ -23,7 +23,7 @@ from qpruntime.estimators.process import Process
 from qpruntime.inference.dense.solution import DenseSolution
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.sparse.posterior import SparseSolution
-from qpruntime.kernels.expression import Leaf, Multiplied, Node, read
+from qpruntime.kernels.registry import Leaf, Multiplied, Node, read
 from qpruntime.learning.scaling import Warp
 
 __all__ = ["to_onnx"]

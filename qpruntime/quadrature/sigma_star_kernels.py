@@ -515,11 +515,7 @@ PlainFunctions = tuple[Array, bool, bool, int, int, tuple[int, int, int, int, in
 
 def _exact(
     split: int,
-    frame: int,
-    rule: int,
-    landmark: int,
-    moments: int,
-    raised_frame: int,
+    frame: tuple[int, ...],
     has_frame: bool,
     mu: float,
     sigma: float,
@@ -527,19 +523,14 @@ def _exact(
     theta: Array,
     out: Array,
 ) -> int:
-    addresses = Frame(frame, rule, landmark, moments, raised_frame, 0, 0)
     means = np.empty(1)
     means[0] = mu
-    return powered_run(Raised(split, 1.0, y, theta), addresses, has_frame, means, sigma, out)
+    return powered_run(Raised(split, 1.0, y, theta), Frame(*frame), has_frame, means, sigma, out)
 
 
 def _ruled(
     split: int,
-    frame: int,
-    rule: int,
-    landmark: int,
-    moments: int,
-    raised_frame: int,
+    frame: tuple[int, ...],
     has_frame: bool,
     mu: float,
     sigma: float,
@@ -547,18 +538,17 @@ def _ruled(
     theta: Array,
     out: Array,
 ) -> int:
-    status, log_z, mean, variance, star = call_rule(rule, split, landmark, 1.0, mu, sigma, y, theta)
+    addresses = Frame(*frame)
+    status, log_z, mean, variance, star = call_rule(
+        addresses.rule, split, addresses.landmark, 1.0, mu, sigma, y, theta
+    )
     out[0, 0], out[0, 1], out[0, 2], out[0, 3] = log_z, mean, variance, star
     return int(status)
 
 
 def _powered(
     split: int,
-    frame: int,
-    rule: int,
-    landmark: int,
-    moments: int,
-    raised_frame: int,
+    frame: tuple[int, ...],
     ep: bool,
     power: float,
     mu: float,
@@ -567,8 +557,7 @@ def _powered(
     theta: Array,
     out: Array,
 ) -> int:
-    addresses = Frame(frame, rule, landmark, moments, raised_frame, 0, 0)
-    return raised_point(Raised(split, power, y, theta), addresses, ep, mu, sigma, out)
+    return raised_point(Raised(split, power, y, theta), Frame(*frame), ep, mu, sigma, out)
 
 
 #: `exact_point`, the same for a likelihood without a frame, which only calls its rule, and

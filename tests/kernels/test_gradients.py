@@ -5,7 +5,7 @@ import pytest
 from sklearn.gaussian_process import kernels as sk
 
 from qpruntime.kernels import gradients
-from qpruntime.kernels.expression import read
+from qpruntime.kernels.registry import read
 from tests.tools.cases import every_case
 
 X = np.random.default_rng(0).standard_normal((12, 3))

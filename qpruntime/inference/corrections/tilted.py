@@ -20,7 +20,7 @@ from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, IntArray
 from qpruntime.errors import NumericalError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.base import ABSENT_LANDMARK, ABSENT_MOMENTS, ABSENT_RAISED
+from qpruntime.likelihoods.base import ABSENT_LANDMARK, NO_RULE
 
 __all__ = [
     "ORDERS",
@@ -105,8 +105,8 @@ def rule_of(likelihood: Likelihood, weights: Array) -> Rule:
         raised is not None,
         likelihood.moves,
         likelihood.split.handle,
-        (likelihood.moments or ABSENT_MOMENTS).handle,
-        (raised or ABSENT_RAISED).handle,
+        likelihood.moments.handle if likelihood.moments else NO_RULE,
+        raised.handle if raised else NO_RULE,
         (likelihood.landmarks or ABSENT_LANDMARK).handle,
     )
 

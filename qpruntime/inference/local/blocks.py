@@ -24,7 +24,7 @@ from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.data import Held
 from qpruntime.inference.sparse.features import InducingInputs, Rows, divide
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
-from qpruntime.kernels.expression import Added, Multiplied, Node, Seen, read
+from qpruntime.kernels.registry import Added, Multiplied, Node, Seen, read
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel

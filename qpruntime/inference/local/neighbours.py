@@ -14,7 +14,7 @@ from scipy.spatial import cKDTree
 from qpruntime._numba import contracted, kernel
 from qpruntime._typing import Array, IntArray
 from qpruntime.inference.local.storage import blocks, forget, on_disk, room
-from qpruntime.kernels.expression import Leaf, Multiplied, Node, Seen, read
+from qpruntime.kernels.registry import Leaf, Multiplied, Node, Seen, read
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel

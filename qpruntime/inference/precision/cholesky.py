@@ -21,7 +21,7 @@ from qpruntime.inference.precision.cholesky_kernels import (
     solve,
     solve_upper,
 )
-from qpruntime.inference.precision.symbolic import Symbolic
+from qpruntime.inference.precision.pattern import Symbolic
 
 __all__ = ["Factorised", "raise_kept", "single_routines"]
 

@@ -19,8 +19,7 @@ from qpruntime.inference.corrections.corrected import CorrectedEvidence
 from qpruntime.inference.corrections.tilted import TiltedMoments, rule_of, tilted_moments
 from qpruntime.inference.precision.pattern import Pattern, SparseRows
 from qpruntime.inference.precision.pattern_kernels import place_of
-from qpruntime.inference.precision.prior import SparseLatent
-from qpruntime.inference.precision.solver import PrecisionSolved
+from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import Sites
@@ -188,7 +187,7 @@ class LevelPairs(NamedTuple):
     places: NDArray[np.integer]
 
 
-def level_pairs(prior: SparseLatent) -> LevelPairs:
+def level_pairs(prior: PrecisionPrior) -> LevelPairs:
     """Return the pairs of rows that share a column of at most `MOST` rows; they are cached."""
     pattern, rows = prior.pattern, prior.rows
     cached = pattern.held.get("pairs")

@@ -24,8 +24,7 @@ from qpruntime.inference.fixed_point.schedules import (
 )
 from qpruntime.inference.parallel_updates import propose_all, propose_matched
 from qpruntime.inference.precision.pattern_kernels import back, times
-from qpruntime.inference.precision.prior import Entries, SparseLatent
-from qpruntime.inference.precision.solver import PrecisionSolved
+from qpruntime.inference.precision.solver import Entries, PrecisionPrior, PrecisionSolved
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import (
@@ -266,7 +265,7 @@ class Approach:
 
     def __init__(self, problem: Problem, warm: bool) -> None:
         prior = problem.prior
-        assert isinstance(prior, SparseLatent)
+        assert isinstance(prior, PrecisionPrior)
         self.problem, self.prior = problem, prior
         self.squared = prior.rows.values * prior.rows.values
         self.entries = Entries.of(prior)
@@ -279,7 +278,7 @@ class Approach:
     def of(cls, problem: Problem, warm: bool) -> Self | None:
         """Return an approach; None if a factor is cheap or P is far from its diagonal."""
         prior = problem.prior
-        if not (isinstance(prior, SparseLatent) and problem.nonnegative):
+        if not (isinstance(prior, PrecisionPrior) and problem.nonnegative):
             return None
         pattern = prior.pattern
         dear = pattern.symbolic.flops > _DEAR * prior.rows.columns.size

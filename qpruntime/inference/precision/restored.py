@@ -10,10 +10,9 @@ from scipy import sparse
 
 from qpruntime._typing import Array
 from qpruntime.inference.precision.cholesky import Factorised
-from qpruntime.inference.precision.pattern import Pattern
-from qpruntime.inference.precision.prior import SparseLatent
+from qpruntime.inference.precision.pattern import Pattern, Symbolic
 from qpruntime.inference.precision.solution import PrecisionSolution
-from qpruntime.inference.precision.symbolic import Symbolic
+from qpruntime.inference.precision.solver import PrecisionPrior
 
 __all__ = ["check_indices"]
 
@@ -31,7 +30,7 @@ def check_indices(solution: PrecisionSolution) -> None:
     """
     solved = solution.solved
     for prior in (solved.prior, solution.problem.prior):
-        if not isinstance(prior, SparseLatent):
+        if not isinstance(prior, PrecisionPrior):
             raise ValueError("the prior of another model")
         _check_prior(prior)
     _check_factor(solved.factor, solved.prior.pattern.symbolic)
@@ -41,7 +40,7 @@ def check_indices(solution: PrecisionSolution) -> None:
     _require(len(solution.problem.y) == count, "observations")
 
 
-def _check_prior(prior: SparseLatent) -> None:
+def _check_prior(prior: PrecisionPrior) -> None:
     pattern, rows = prior.pattern, prior.rows
     fresh = _analysed_again(pattern)
     for name, value in vars(pattern).items():

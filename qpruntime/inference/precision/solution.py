@@ -19,8 +19,7 @@ from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.precision.aggregation import SeenRows, left_out_rows, slopes_of_rows
 from qpruntime.inference.precision.corrections import PairSums, pair_sums
 from qpruntime.inference.precision.pattern import MatrixLike, as_precision, as_rows
-from qpruntime.inference.precision.prior import prior_entries
-from qpruntime.inference.precision.solver import PrecisionSolved
+from qpruntime.inference.precision.solver import PrecisionSolved, prior_entries
 from qpruntime.inference.problem import Observed, Problem
 from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import Sites

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from qpruntime.errors import InputError
-from qpruntime.inference.precision import symbolic
+from qpruntime.inference.precision import pattern as patterns
 from qpruntime.inference.precision.cholesky import Factorised, filled
 from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.precision.symbolic_kernels import elimination_order
@@ -88,11 +88,11 @@ def test_orders_fill_little():
     star.setdiag(1.0)
     star[0, :] = star[:, 0] = 1.0
     for pattern, most in ((chain, 6.0 * n), (star, 6.0 * n)):
-        assert symbolic.analyse(sparse.csr_array(pattern)).size < most
+        assert patterns.analyse(sparse.csr_array(pattern)).size < most
     assert elimination_order(sparse.csr_array(star))[-1] == 0
     line = sparse.diags_array([np.ones(59), np.ones(60), np.ones(59)], offsets=[-1, 0, 1])
     plane = sparse.csr_array(sparse.kron(line, line))
-    ordered, natural = symbolic.analyse(plane), symbolic.analyse(plane, "natural")
+    ordered, natural = patterns.analyse(plane), patterns.analyse(plane, "natural")
     assert ordered.size < 0.6 * natural.size
 
 
@@ -131,7 +131,7 @@ def test_values_that_are_not_symmetric():
 
 
 def test_more_operations_are_allowed_where_they_are_asked_for(monkeypatch):
-    monkeypatch.setattr(symbolic, "_MOST", 1e3)
+    monkeypatch.setattr(patterns, "_MOST", 1e3)
     Q = random_precision(200, 0.05, 0)
     rows = sparse.csr_array((1, 200))
     refuses(r"more than 1e\+03: .* or allow more by operations=", Pattern, rows, Q)

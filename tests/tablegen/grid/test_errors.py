@@ -54,7 +54,9 @@ def test_second_rule_holds_for_two_peaks(reference, name, limit):
 
 def without_frame(name):
     """Return a likelihood that only has its density left."""
-    return replace(likelihoods.get(name), name=f"bare-{name}", frame=None, moments=None)
+    return replace(
+        likelihoods.get(name), name=f"bare-{name}", frame=None, moments=None, powers=None
+    )
 
 
 @pytest.mark.parametrize(("name", "limit"), [("probit", 1e-11), ("heaviside", 1e-11)])
