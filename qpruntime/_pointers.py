@@ -265,14 +265,14 @@ def at_power_one(raised: Pointer) -> FunctionType:
     """Return moments or a frame to a power as a function of the likelihood itself.
 
     numba does not find a closure over a kernel in the cache again: `raised` is a global name. The
-    function stands in the cache beside the one that it calls, under its name and what it holds.
+    function stands in the cache beside the one that it calls, under its name and the constants of its closure.
     """
     function = getattr(raised.function, "py_func", raised.function)
-    held = "".join(f"-{cell.cell_contents}" for cell in function.__closure__ or ())
+    constants = "".join(f"-{cell.cell_contents}" for cell in function.__closure__ or ())
     code = _at_power_one.__code__.replace(
         co_filename=function.__code__.co_filename,
         co_firstlineno=function.__code__.co_firstlineno,
-        co_qualname=f"{function.__qualname__}{held}-at-one",
+        co_qualname=f"{function.__qualname__}{constants}-at-one",
     )
     return FunctionType(code, {"__name__": function.__module__, "raised": raised.function})
 

@@ -402,7 +402,7 @@ class GPEstimator(Parameters):
     ) -> Predicted:
         """Join ``finish(mean, variance, *rows)`` over blocks of points and of `columns`.
 
-        With a correction, ``by_grid(marginals, *rows)`` is joined instead if it is given;
+        If there is a correction and ``by_grid(marginals, *rows)``, that is joined instead;
         `marginals` is a list. `width` is the number of values that `finish` makes for a row, if
         that exceeds the number of training points.
         """

@@ -48,16 +48,16 @@ class CodedColumns:
         occupied = np.zeros(n, dtype=bool)
         for k in range(d + 1):
             is_binary = k < d and bool(((X[:, k] == 0.0) | (X[:, k] == 1.0)).all())
-            ones = X[:, k] == 1.0 if is_binary else occupied
-            if not is_binary or (occupied & ones).any():
+            is_one = X[:, k] == 1.0 if is_binary else occupied
+            if not is_binary or (occupied & is_one).any():
                 pairs = (sum(shares) ** 2 - sum(share**2 for share in shares)) / 2.0
                 if k - start >= _FEWEST_COLUMNS and n * pairs >= _FEWEST_OVERLAPS:
                     categories.append((start, k))
                 start, shares = (k, []) if is_binary else (k + 1, [])
                 occupied = np.zeros(n, dtype=bool)
             if is_binary:
-                occupied |= ones
-                shares.append(float(ones.mean()))
+                occupied |= is_one
+                shares.append(float(is_one.mean()))
         first, end = np.array(categories, dtype=np.intp).reshape(-1, 2).T
         return cls(first, end)
 
@@ -151,9 +151,9 @@ class BoostedTrees:
 
 def _codes(indicators: Array) -> Array:
     """Return the codes of rows of indicators."""
-    ones = indicators == 1.0
-    codes = np.where(ones.any(axis=1), np.argmax(ones, axis=1) + 1.0, 0.0)
-    return np.where((ones | (indicators == 0.0)).all(axis=1), codes, np.nan)
+    is_one = indicators == 1.0
+    codes = np.where(is_one.any(axis=1), np.argmax(is_one, axis=1) + 1.0, 0.0)
+    return np.where((is_one | (indicators == 0.0)).all(axis=1), codes, np.nan)
 
 
 # Map of predictions to scores by the loss of a regressor.

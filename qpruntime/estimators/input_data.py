@@ -352,7 +352,7 @@ def rows_of_model(
         model.columns_ = table
     if rows.columns is None:
         return rows
-    # Without names, rows of as many columns stand for X.
+    # Rows of as many columns stand for X if columns have no names.
     names = rows.source if is_frame(rows.source) else np.empty(np.shape(rows.source))
     try:
         _check_feature_names(model, names, reset=reset)

@@ -474,7 +474,7 @@ def _fit(
 ) -> Array:
     """Fit to some rows, and return the scores of those held out.
 
-    Where boosting ends is judged by groups that it does not learn from.
+    Groups that boosting does not learn from decide where it ends.
     """
     judged: dict[str, Any] = {}
     fold_groups = groups.subset(rows)

@@ -1,4 +1,4 @@
-"""Where a search starts: default kernels, and checks of a user's kernel that cannot learn.
+"""Starts of a search: default kernels, and checks of a user's kernel that cannot learn.
 
 A covariance matrix that is diagonal or constant learns nothing from the features, whatever the
 labels are: gradients are zero, and the optimiser stays at its start without complaint. This module

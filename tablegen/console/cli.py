@@ -221,8 +221,8 @@ def _build(arguments: argparse.Namespace) -> int:
         *("counts", "outcomes", "y_range", "preset", "projection", "p", "workers", "scheduler"),
         *("timeout", "tolerance", "format"),
     )
-    given = {name: getattr(arguments, name) for name in names} | {"limit": arguments.size_limit}
-    options = {name: value for name, value in given.items() if value is not None}
+    values = {name: getattr(arguments, name) for name in names} | {"limit": arguments.size_limit}
+    options = {name: value for name, value in values.items() if value is not None}
     request = builder.check(
         arguments.likelihood, arguments.output, force=arguments.force, **options
     )

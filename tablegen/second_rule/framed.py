@@ -6,10 +6,10 @@ rule integrates phi(Phi^-1(F)); this one goes back to the formula before the int
 sigma* = int (f - mean) Phi^-1(F(f)) q(f) df, on other nodes: the centre is shifted by a fraction of
 the width, steps are shorter, panels have eight points.
 
-Where a likelihood says nothing of its shape, intervals around the cavity, the landmarks and every
-local maximum are halved until 10-point Gauss-Legendre of the whole and of both halves agree, first
-for the mass, then for the score (f - mean) Phi^-1(F) q. That shares neither nodes nor ways with
-`qpruntime.quadrature.adaptive_kernels`.
+The adaptive part halves intervals around the cavity, the landmarks and every local maximum, if a
+likelihood says nothing of its shape. It halves until 10-point Gauss-Legendre of the whole and of
+both halves agree, first for the mass, then for the score (f - mean) Phi^-1(F) q. It shares neither
+nodes nor ways with `qpruntime.quadrature.adaptive_kernels`.
 """
 
 from __future__ import annotations

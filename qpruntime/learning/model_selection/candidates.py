@@ -538,7 +538,7 @@ def _other_roughness(
     shape: KernelShape, results: dict[KernelShape, tuple[list[FittedKernel], Array]]
 ) -> KernelShape | None:
     """Return the other smoothness of the same features unless it is clearly worse."""
-    rivals = [other for other in results if other.ranks == shape.ranks and other != shape]
+    rivals = [rival for rival in results if rival.ranks == shape.ranks and rival != shape]
     return _unless_worse(rivals, shape, results)
 
 
@@ -546,7 +546,8 @@ def _best_other_features(
     shape: KernelShape, results: dict[KernelShape, tuple[list[FittedKernel], Array]]
 ) -> KernelShape | None:
     """Return the best shape with ranks for features, or vice versa, unless clearly worse."""
-    return _unless_worse([other for other in results if other.ranks != shape.ranks], shape, results)
+    rivals = [rival for rival in results if rival.ranks != shape.ranks]
+    return _unless_worse(rivals, shape, results)
 
 
 def _unless_worse(
