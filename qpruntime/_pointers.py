@@ -265,7 +265,8 @@ def at_power_one(raised: Pointer) -> FunctionType:
     """Return moments or a frame to a power as a function of the likelihood itself.
 
     numba does not find a closure over a kernel in the cache again: `raised` is a global name. The
-    function stands in the cache beside the one that it calls, under its name and the constants of its closure.
+    function stands in the cache beside the one that it calls, under its name and the constants of
+    its closure.
     """
     function = getattr(raised.function, "py_func", raised.function)
     constants = "".join(f"-{cell.cell_contents}" for cell in function.__closure__ or ())
