@@ -218,6 +218,7 @@ class _Inner:
         # numba forgets these where it reads a kernel from the cache.
         result.library._reload_init.update(result.reload_init)
         if folded not in self._symbols:
+            # Closures of one name hold different constants, so that no name stands for one.
             named = "<locals>" not in self.dispatcher.py_func.__qualname__
             large = named and not result.fndesc.inline and _is_large(result)
             self._symbols[folded] = self._link(result, folded) if large else None

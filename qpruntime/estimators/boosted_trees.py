@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ __all__ = ["BoostedTrees", "CodedColumns", "as_arrays"]
 
 # Fewest columns of 0 and 1 that become one, and the fewest rows in which two of them would be 1 if
 # they were independent. Boosting of 322 000 flights takes a fifth of the time with 8 columns in
-# place of 54; the losses of 25 tables with and without codes are alike on average.
+# place of 54. The losses of trees on 17 other tables change by -2 to 2 %, and not on average.
 _FEWEST_COLUMNS, _FEWEST_OVERLAPS = 3, 20.0
 
 
@@ -34,30 +34,33 @@ class CodedColumns:
     Attributes
     ----------
     first, end : ndarray of int, shape (G,)
-        First column of each category, and the one after its last.
+        First column of each category, and the one after its last. There are none by default.
     """
 
-    first: IntArray
-    end: IntArray
+    first: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.intp))
+    end: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.intp))
 
     @classmethod
     def of(cls, X: Array) -> CodedColumns:
-        """Return the categories among the columns of X, shape (N, d)."""
+        """Return the categories among the columns of X, shape (N, d).
+
+        Runs of columns that exclude each other end before a column that does not.
+        """
         n, d = X.shape
-        categories, start, shares = [], 0, [0.0]
+        categories: list[tuple[int, int]] = []
+        start, shares = 0, np.empty(0)
         occupied = np.zeros(n, dtype=bool)
         for k in range(d + 1):
             is_binary = k < d and bool(((X[:, k] == 0.0) | (X[:, k] == 1.0)).all())
-            is_one = X[:, k] == 1.0 if is_binary else occupied
-            if not is_binary or (occupied & is_one).any():
-                pairs = (sum(shares) ** 2 - sum(share**2 for share in shares)) / 2.0
-                if k - start >= _FEWEST_COLUMNS and n * pairs >= _FEWEST_OVERLAPS:
+            if not is_binary or (occupied & (X[:, k] == 1.0)).any():
+                overlaps = n * (shares.sum() ** 2 - (shares**2).sum()) / 2.0
+                if k - start >= _FEWEST_COLUMNS and overlaps >= _FEWEST_OVERLAPS:
                     categories.append((start, k))
-                start, shares = (k, []) if is_binary else (k + 1, [])
+                start, shares = k if is_binary else k + 1, np.empty(0)
                 occupied = np.zeros(n, dtype=bool)
             if is_binary:
-                occupied |= is_one
-                shares.append(float(is_one.mean()))
+                occupied |= X[:, k] == 1.0
+                shares = np.append(shares, X[:, k].mean())
         first, end = np.array(categories, dtype=np.intp).reshape(-1, 2).T
         return cls(first, end)
 
