@@ -102,13 +102,14 @@ def near_best(
     groups: RowGroups | None,
     rows: NDArray[np.intp] | slice = slice(None),
 ) -> tuple[int, NDArray[np.bool_]]:
-    """Return the value of least loss, and which values (G,) are within one standard error of it.
+    """Return the index of the least loss, and which losses (G,) are within a standard error of it.
 
     Parameters
     ----------
     lost : ndarray, shape (G, n)
-        Losses of rows by value.
+        Losses of the rows, for each of G values.
     penalty : ndarray, shape (G,)
+        Added to the sums of losses.
     groups : RowGroups or None
         Those of all rows, of which `rows` (n,) are looked at: the standard error pools each.
     """
