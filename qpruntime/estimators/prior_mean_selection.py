@@ -66,7 +66,7 @@ _LOG = logging.getLogger("qpruntime")
 # Rows from which boosting is tried, and copies of them that it takes, of which most memory is.
 _FEWEST, _COPIES = 200, 2.0
 # Seconds of boosting in all folds for each number in its columns: 33 s for 667 000 rows of 20, 18 s
-# for 322 000 of 8, which go on after the first fold.
+# for 322 000 of 8, which go on after they are judged.
 _SECONDS = 5e-6
 
 
@@ -189,7 +189,7 @@ def _boosting_applies(data: Data, target_of: Callable[[], Target], settings: Set
 
 
 class _Unpromising(Exception):
-    """Trees lose to a process at the rows of one fold, so that more are not worth their time."""
+    """Trees lose to a process at the rows of the folds so far."""
 
 
 _Result = TypeVar("_Result")
@@ -247,22 +247,22 @@ class _Comparison:
         self._X = X if choice is None or choice.warp is None else choice.warp(X)
         self._process_alone = self._densities(processes, self._plain)
 
-    def check(self, held_out: NDArray[np.intp], scores: Array) -> None:
-        """Raise `_Unpromising` if trees alone lose to the process at the rows of one fold."""
+    def check(self, scored: NDArray[np.intp], scores: Array) -> None:
+        """Raise `_Unpromising` if trees alone lose to the process at rows of some folds."""
         judges = self._rows[self._left_out]
-        of_fold = np.isin(judges, held_out)
-        scores_of_judges = scores[np.searchsorted(held_out, judges[of_fold])]
+        so_far = np.isin(judges, scored)
+        scores_of_judges = scores[np.searchsorted(scored, judges[so_far])]
         of_lines = (self._processes, self._X, judges, scores_of_judges, self._offset, self._seed)
-        trees_alone = _unless_it_fails(lambda: _by_line(*of_lines, of_fold))
+        trees_alone = _unless_it_fails(lambda: _by_line(*of_lines, so_far))
         groups = self._processes[0].groups
         if trees_alone is None or groups is None:
             return
-        pooled = np.isin(groups.pooled_codes(judges), groups.codes[judges[of_fold]])
+        pooled = np.isin(groups.pooled_codes(judges), groups.codes[judges[so_far]])
         loss = (self._process_alone - trees_alone)[pooled]
         if float(np.mean(loss)) > 0.0:
             _LOG.info(
-                "qpruntime: prior mean by boosting not taken: trees of one fold have %.4f log "
-                "density a row less than a process, over %d groups of rows",
+                "qpruntime: prior mean by boosting not taken: trees have %.4f log density a row "
+                "less than a process, over %d groups of rows",
                 float(np.mean(loss)),
                 loss.size,
             )

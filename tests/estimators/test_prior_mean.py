@@ -375,19 +375,26 @@ def test_trees_have_leaves_in_proportion_to_many_rows(rows, leaves):
     assert (numbers.max_leaf_nodes, numbers.loss) == (leaves, "absolute_error")
 
 
-def test_trees_that_pass_the_first_fold_go_on():
+def test_trees_of_folds_that_pass_go_on():
     """Trees of two leaves need more than the first 100 steps here."""
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(2000, 2))
     y = np.sin(40.0 * X[:, 0]) + X[:, 1] + 0.05 * rng.standard_normal(2000)
     target = Target(y, None, OfNumbers(0.0, 1.0), False, boosted_numbers)
     trees = target.boosting(0).set_params(max_leaf_nodes=2)
-    first_scores = []
+    told = []
     given = target, [(get("gaussian"), y)], None, None, 0.0, 0
-    mean, _ = cross_fitted(trees, X, *given, lambda *told: first_scores.append(told))
+    mean, _ = cross_fitted(trees, X, *given, lambda *of_folds: told.append(of_folds))
     short, scores = cross_fitted(trees, X, *given)
-    ((held_out, first),) = first_scores
+    held_out, first = told[0]
     np.testing.assert_array_equal(first, scores[held_out])
+    assert [rows.size for rows, _ in told] == [400, 800, 1200, 1600, 2000]
+    rows, last = told[-1]
+    np.testing.assert_array_equal(rows, np.arange(2000))
+    # Trees of earlier folds have gone on, those of this one not yet.
+    is_last = (last == scores)[:, 0]
+    assert is_last.sum() == 400
+    assert not is_last[held_out].any()
     assert [model.n_iter_ for model in short.estimators] == [100] * 5
     assert all(100 < model.n_iter_ <= 600 for model in mean.estimators)
     # Without rows that could judge, trees end where they were.
