@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -206,6 +207,10 @@ def _unless_it_fails(compute: Callable[[], _Result]) -> _Result | None:
             return None
 
 
+# Maps rows that are left out with their groups to log densities, summed over processes.
+_Densities = Callable[[NDArray[np.intp]], Array]
+
+
 class _Comparison:
     """Processes alone, trees alone and both together, at rows that are left out.
 
@@ -245,20 +250,32 @@ class _Comparison:
         ]
         self._plain, choice = train(few_rows, search, rng)
         self._X = X if choice is None or choice.warp is None else choice.warp(X)
-        self._process_alone = self._densities(processes, self._plain)
+        self._is_checked = False
+
+    @cached_property
+    def _alone(self) -> _Densities:
+        """The processes alone."""
+        return self._inferred(self._processes, self._plain)
+
+    @cached_property
+    def _process_alone(self) -> Array:
+        """Log densities of all judges under the processes alone."""
+        return self._alone(self._left_out)
 
     def check(self, scored: NDArray[np.intp], scores: Array) -> None:
-        """Raise `_Unpromising` if trees alone lose to the process at rows of some folds."""
+        """Raise `_Unpromising` if trees alone lose to the process at rows of some folds.
+
+        Most trees that lose do so in the first fold, before rows of others are left out.
+        """
         judges = self._rows[self._left_out]
         so_far = np.isin(judges, scored)
-        scores_of_judges = scores[np.searchsorted(scored, judges[so_far])]
-        of_lines = (self._processes, self._X, judges, scores_of_judges, self._offset, self._seed)
-        trees_alone = _unless_it_fails(lambda: _by_line(*of_lines, so_far))
-        groups = self._processes[0].groups
-        if trees_alone is None or groups is None:
+        if not so_far.any():
             return
-        pooled = np.isin(groups.pooled_codes(judges), groups.codes[judges[so_far]])
-        loss = (self._process_alone - trees_alone)[pooled]
+        scores_so_far = scores[np.searchsorted(scored, judges[so_far])]
+        is_first, self._is_checked = not self._is_checked, True
+        loss = _unless_it_fails(lambda: self._loss(so_far, scores_so_far, is_first))
+        if loss is None:
+            raise _Unpromising
         if float(np.mean(loss)) > 0.0:
             _LOG.info(
                 "qpruntime: prior mean by boosting not taken: trees have %.4f log density a row "
@@ -267,6 +284,17 @@ class _Comparison:
                 loss.size,
             )
             raise _Unpromising
+
+    def _loss(self, so_far: NDArray[np.bool_], scores: Array, is_first: bool) -> Array:
+        """Return what trees alone lose to the process in log densities of some judges."""
+        processes, judges = self._processes, self._rows[self._left_out]
+        rows, groups = judges[so_far], processes[0].groups
+        assert groups is not None
+        trees_alone = _by_line(processes, self._X, rows, scores, self._offset, self._seed)
+        if is_first:
+            return self._alone(self._left_out[so_far]) - trees_alone
+        pooled = np.isin(groups.pooled_codes(judges), groups.codes[rows])
+        return self._process_alone[pooled] - trees_alone
 
     def judged(self, mean: CrossFitted, scores: Array) -> tuple[CrossFitted, bool] | None:
         """Return the prior mean with slopes beside a process, None if rows do not gain by it.
@@ -290,7 +318,7 @@ class _Comparison:
         values = mean.of(scores)
         moved = [replace(data, prior=values[:, k] + offset) for k, data in enumerate(processes)]
         beside = [fit or plain_fit for fit, plain_fit in zip(fits, self._plain, strict=True)]
-        both = self._densities(moved, beside)
+        both = self._inferred(moved, beside)(self._left_out)
         gain = both - self._process_alone
         judges = self._rows[self._left_out]
         trees_alone = _by_line(processes, X, judges, scores[judges], offset, self._seed)
@@ -305,16 +333,20 @@ class _Comparison:
         )
         return (mean, gains_significantly(both - trees_alone)) if accepted else None
 
-    def _densities(self, processes: Sequence[Data], fits: Sequence[Fit]) -> Array:
-        """Return leave-group-out log densities of the judging rows, summed over processes."""
+    def _inferred(self, processes: Sequence[Data], fits: Sequence[Fit]) -> _Densities:
+        """Infer all rows under the kernels of fits."""
         rows = self._rows
         budget, m = Budget(None, rows.size), min(FIRST_INDUCING, rows.size // 2)
-        densities = np.zeros(())
+        inferred = []
         for fit, process in zip(fits, processes, strict=True):
             data = subset_data(process, self._X[rows], rows)
-            engines = InducingSearch(data, self._points, budget, [], self._seed, self._left_out)
-            scored = engines.run(fit.kernel, _projector(fit, data), m, "", None)
-            densities = densities + scored.densities
+            search = InducingSearch(data, self._points, budget, [], self._seed, self._left_out)
+            inferred.append((search, search.infer(fit.kernel, _projector(fit, data), m)))
+
+        def densities(left_out: NDArray[np.intp]) -> Array:
+            scored = [search.score(posterior, left_out) for search, posterior in inferred]
+            return np.asarray(sum(engine.densities for engine in scored))
+
         return densities
 
 
@@ -325,19 +357,13 @@ def _by_line(
     scores: Array,
     offset: Array | float,
     seed: int,
-    among: NDArray[np.bool_] | slice = slice(None),
 ) -> Array:
-    """Return log densities of rows by lines of scores, which are those of rows[among], pooled.
-
-    Inputs are X. Other rows count as 0.
-    """
-    known, total = np.broadcast_to(offset, len(processes[0].y)), np.zeros(())
+    """Return log densities of rows by lines of their scores, pooled; inputs are X."""
+    known, total = np.broadcast_to(offset, len(processes[0].y))[rows], np.zeros(())
     for k, data in enumerate(processes):
-        judged, densities = subset_data(data, X[rows[among]], rows[among]), np.zeros(rows.size)
         likelihood = _graded(data.projector.likelihood)
-        densities[among] = line_densities(
-            likelihood, judged, scores[:, k], known[rows[among]], seed
-        )
+        judged = subset_data(data, X[rows], rows)
+        densities = line_densities(likelihood, judged, scores[:, k], known, seed)
         total = total + pooled_densities(densities, data, rows)
     return total
 

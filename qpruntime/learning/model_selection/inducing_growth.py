@@ -108,6 +108,15 @@ class InducingSearch:
         label: str,
         previous: ScoredEngine | None,
     ) -> ScoredEngine:
+        """Infer and score, and record the stage under a label."""
+        scored = self.score(self.infer(kernel, projector, m, previous), self.left_out)
+        label = f"{label}{m} inducing points{' and nearest rows' if scored.uses_nearest else ''}"
+        self.stages.append(Stage(len(self.data.y), label, scored.score, self.budget.used))
+        return scored
+
+    def infer(
+        self, kernel: Kernel, projector: Projector, m: int, previous: ScoredEngine | None = None
+    ) -> SparsePosterior:
         """Run EP on all rows with m inducing points, starting from the sites of an earlier run."""
         n, Z = len(self.data.y), self._centres(kernel, m)
         dtype = self._dtype(n, m)
@@ -126,11 +135,15 @@ class InducingSearch:
                 result = self._run_engine(engine, previous, limits)
             posterior = conclude(engine, result, None, limits)
         self.budget.spend(sweep_cost(len(result.history) + 2, n, m))
-        rows, k = self.left_out, self._nearest
+        return posterior
+
+    def score(self, posterior: SparsePosterior, rows: NDArray[np.intp]) -> ScoredEngine:
+        """Return the engine of a posterior with leave-one-out densities of rows."""
+        engine, k = solution_of(posterior).engine, self._nearest
         nearest_densities = None
         sparse_densities = left_out_densities(posterior, self.data, rows)
         if k:
-            self.budget.spend(local_density_cost(len(rows), k, m))
+            self.budget.spend(local_density_cost(len(rows), k, len(engine.Z)))
             try:
                 local = local_of(posterior, self._stored_inputs, k, self._shared.search)
                 nearest_densities = left_out_densities(local, self.data, rows)
@@ -138,10 +151,7 @@ class InducingSearch:
             except NumericalError as error:
                 if error.__cause__ is not None:  # a user's own exception
                     raise
-        scored = ScoredEngine(engine, sparse_densities, nearest_densities)
-        label = f"{label}{m} inducing points{' and nearest rows' if scored.uses_nearest else ''}"
-        self.stages.append(Stage(n, label, scored.score, self.budget.used))
-        return scored
+        return ScoredEngine(engine, sparse_densities, nearest_densities)
 
     @staticmethod
     def _run_engine(engine: Engine, previous: ScoredEngine | None, limits: Limits) -> Ended:
