@@ -43,7 +43,6 @@ def told(options, count=6):
     ],
 )
 def test_what_is_loaded_goes_on_as_the_live_object(options, tmp_path):
-    """Also from fits that the live object kept."""
     opt = told(options)
     opt.ask(2)
     opt.recommend()
@@ -176,10 +175,6 @@ def test_every_entry_is_missed(whole, tmp_path):
                 state[name] = value
             path.write_text(json.dumps(state))
             refuses(r"run\.json", Optimizer.load, path)
-
-
-def test_a_folder_is_no_file(tmp_path):
-    refuses("cannot be read: Is a directory", Optimizer.load, tmp_path)
 
 
 def test_kernels_are_compared_to_the_last_digit(tmp_path):

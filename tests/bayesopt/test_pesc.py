@@ -36,6 +36,14 @@ def problem(name, f=1.0, c=1.0):
     return found + ([surrogate([0.2, 0.7], [0.5, -0.2], 0.0, c)] if name == "A" else [])
 
 
+def joint(s, places, lift):
+    """Mean and covariance of a function at places, by its observations."""
+    K = s.covariance(s.X, s.X) + lift * np.eye(len(s.X))
+    gain = s.covariance(places, s.X) @ np.linalg.inv(K)
+    covariance = s.covariance(places, places) - gain @ s.covariance(s.X, places)
+    return s.mean + gain @ (s.y - s.mean), covariance
+
+
 def test_stored_problems():
     with (REFERENCE / "pesc_problems.csv").open() as file:
         rows = [row for row in csv.reader(file) if not row[0].startswith("#")][1:]
@@ -74,11 +82,7 @@ def test_every_part_is_an_ordinary_problem(name):
     places = np.vstack([[STAR], post.points])
     cavities, parts = [], []
     for j, s in enumerate(surrogates):
-        K = s.covariance(places, s.X) @ np.linalg.inv(
-            s.covariance(s.X, s.X) + 0.01 * np.eye(len(s.X))
-        )
-        mean = s.mean + K @ (s.y - s.mean)
-        A = s.covariance(places, places) - K @ s.covariance(s.X, places)
+        mean, A = joint(s, places, 0.01)
         if j == 0:
             D = np.hstack([-np.ones((len(places) - 1, 1)), np.eye(len(places) - 1)])
             A, mean = D @ A @ D.T, D @ mean
@@ -118,19 +122,15 @@ def test_heights():
 
 def test_units_and_a_constraint_that_always_holds():
     mean, variance = condition(problem("B"), STAR, **TIGHT).predict([[0.5], [0.95], [0.45]])
-    other_mean, other = condition(problem("B", 7.0, 3.0), STAR, **TIGHT).predict(
-        [[0.5], [0.95], [0.45]]
-    )
+    at = [[0.5], [0.95], [0.45]]
+    other_mean, other = condition(problem("B", 7.0, 3.0), STAR, **TIGHT).predict(at)
     units = np.array([[7.0], [3.0], [3.0]])
     np.testing.assert_allclose(other, units**2 * variance, rtol=1e-8)
     np.testing.assert_allclose(other_mean, units * mean, rtol=1e-8)
     free = [problem("C")[0], surrogate([0.2, 0.7], [60.5, 59.8], 60.0)]
-    at = [[0.55], [0.1], [0.45]]
-    np.testing.assert_allclose(
-        condition(free, STAR, **TIGHT).predict(at)[1][0],
-        condition(problem("C"), STAR, **TIGHT).predict(at)[1][0],
-        rtol=1e-10,
-    )
+    posts = [condition(surrogates, STAR, **TIGHT) for surrogates in (free, problem("C"))]
+    found, known = (post.predict([[0.55], [0.1], [0.45]])[1][0] for post in posts)
+    np.testing.assert_allclose(found, known, rtol=1e-10)
 
 
 def test_at_the_minimiser_the_sites_are_all():
@@ -150,12 +150,9 @@ def sampled(surrogates, star, x, rng, draws=400_000, least=4000):
     places = np.vstack([star[None], x[None], union])
     normals = []
     for s in surrogates:
-        K = s.covariance(places, s.X) @ np.linalg.inv(
-            s.covariance(s.X, s.X) + s.lift * np.eye(len(s.X))
-        )
-        V = s.covariance(places, places) - K @ s.covariance(s.X, places)
+        mean, V = joint(s, places, s.lift)
         w, U = np.linalg.eigh(V)
-        normals.append((s.mean + K @ (s.y - s.mean), U * np.sqrt(np.maximum(w, 0.0))))
+        normals.append((mean, U * np.sqrt(np.maximum(w, 0.0))))
     left = []
     for _ in range(1 if least == 4000 else 20):
         values = [m + rng.standard_normal((draws, len(m))) @ root.T for m, root in normals]

@@ -58,28 +58,17 @@ def test_every_value_has_its_place():
     assert (again.names, again.variables) == (space.names, space.variables)
 
 
-def value(x):
-    """Least, .1, at 30 units, relu and a rate of 1e-3."""
-    return (
-        np.log10(x["rate"] / 1e-3) ** 2
-        + ((x["units"] - 30) / 20.0) ** 2
-        + {"relu": 0.1, "tanh": 0.6, "sine": 1.1}[x["act"]]
-    )
-
-
 def search(sign, count=22):
-    space = {
-        "rate": Real(1e-5, 1e-1, log=True),
-        "units": Integer(1, 64),
-        "act": Category(["relu", "tanh", "sine"]),
-    }
-    opt = Optimizer(
-        space=space, noise=0.0, n_samples=2, random_state=0, maximise=sign < 0, n_initial=6
-    )
+    """Of what is least, .1, at 30 units, relu and a rate of 1e-3."""
+    levels = {"relu": 0.1, "tanh": 0.6, "sine": 1.1}
+    space = {"rate": SPACE["rate"], "units": Integer(1, 64), "act": Category(list(levels))}
+    options = {"noise": 0.0, "n_samples": 2, "random_state": 0, "n_initial": 6}
+    opt = Optimizer(space=space, maximise=sign < 0, **options)
     for _ in range(count):
         x = opt.ask()
         assert isinstance(x["units"], int)
-        opt.tell(x, f=sign * value(x))
+        square = np.log10(x["rate"] / 1e-3) ** 2 + ((x["units"] - 30) / 20.0) ** 2
+        opt.tell(x, f=sign * (square + levels[x["act"]]))
     return opt
 
 

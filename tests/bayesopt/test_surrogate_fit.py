@@ -125,13 +125,15 @@ def test_gains_are_halves_of_log_ratios():
     np.testing.assert_allclose(plain.expected([known], want, at, apart=False)[0], want.sum(axis=0))
 
 
-def test_probabilities_that_constraints_hold():
+def test_probabilities_that_constraints_hold_and_noise_of_a_kernel():
     """Two constraints whose means are 1 and 2 of their standard deviations."""
     kernel, at = RBF(0.3), np.array([[9.0, 9.0]])
     far = [Surrogate(kernel, X, Y), *(Surrogate(kernel, X, Y, mean=m) for m in (1.0, 2.0))]
     found = np.exp(log_feasible(far, at))[0]
     # Phi(1) Phi(2), from tables.
     assert found == pytest.approx(0.8413447461 * 0.9772498681, rel=1e-9)
+    noisy = Surrogate(RBF(0.3) + WhiteKernel(0.25), X, Y, 0.5)
+    assert (noisy.noise, noisy.scale) == pytest.approx((0.75, 1.0), rel=1e-14)
 
 
 def test_slices_are_of_the_posterior():
@@ -148,9 +150,3 @@ def test_slices_are_of_the_posterior():
     # 800 nearly independent draws: .035 and .025 standard deviations, thrice that and some more.
     assert np.mean(draws) == pytest.approx(mean, abs=0.15 * sd)
     assert np.std(draws) == pytest.approx(sd, rel=0.12)
-
-
-def test_noise_of_a_kernel_is_noise():
-    s = Surrogate(RBF(0.3) + WhiteKernel(0.25), X, Y, 0.5)
-    assert s.noise == pytest.approx(0.75, rel=1e-14)
-    assert s.scale == pytest.approx(1.0, rel=1e-14)

@@ -1,4 +1,4 @@
-"""Moments of layers: beside tensor Gauss-Hermite, and what the published misprints would give."""
+"""Moments of layers beside tensor Gauss-Hermite."""
 
 import numpy as np
 import pytest
@@ -132,24 +132,3 @@ def test_two_layers_average_over_the_layer_below():
     wanted = through(above, m, s + np.exp(below.log_noise))
     np.testing.assert_allclose(mean, wanted[0], rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(variance, wanted[1], rtol=1e-11)
-    # The misprint averages over another layer: without the noise below it is already wrong.
-    wrong = through(above, m, s)
-    assert np.abs(np.array(variance) - wrong[1]).max() > 1e-2
-
-
-def test_variances_are_of_psi2():
-    """Eq. (5) as printed has psi1 psi1^T where psi2 belongs: variances no quadrature confirms."""
-    own = layer(linear=False)
-    (known,), _ = jax.jit(layers.shared)([own], EPSILON)
-    psi1 = np.asarray(layers.expected(own, MEANS, VARIANCES))
-    logs, factor = layers.log_pairs(own, MEANS, VARIANCES)
-    psi2 = (np.exp(logs) * np.asarray(factor)[:, None])[:, layers.upper(5)[2]]
-    inner = np.asarray(known.inverse.T @ known.inner @ known.inverse)
-    wanted = through(own, MEANS, VARIANCES)[1]
-
-    def variance(pairs):
-        mean = psi1 @ (np.asarray(known.white) @ np.asarray(known.inverse)).T
-        return np.exp(own.log_variance) + np.einsum("qij,nij->nq", inner, pairs) - mean**2
-
-    np.testing.assert_allclose(variance(psi2), wanted, rtol=1e-11)
-    assert np.abs(variance(psi1[:, :, None] * psi1[:, None, :]) / wanted - 1.0).max() > 0.05

@@ -9,12 +9,7 @@ from scipy.stats import norm
 jax = pytest.importorskip("jax", reason="the extra deep is not installed")
 
 from qpruntime import likelihoods  # noqa: E402
-from qpruntime.deep.layers import (  # noqa: E402
-    Batch,
-    energy,
-    forward,
-    shared,
-)
+from qpruntime.deep.layers import Batch, energy, forward, shared  # noqa: E402
 from qpruntime.deep.predictive import ByKernel, evidence, gaussian, probit  # noqa: E402
 from tests.deep.test_layers import kernel, layer  # noqa: E402
 from tests.tools.oracle import unit_normal  # noqa: E402

@@ -1,11 +1,13 @@
-"""What `check` says of means and variances, beside sums over grids in two dimensions."""
+"""What `check` says of means and variances, beside sums over grids; marginals of |f|."""
 
+import math
 import re
 
 import numpy as np
 import pytest
 
 from qpruntime import infer, likelihoods
+from qpruntime.likelihoods import Likelihood
 from tests.tools.cases import every_case
 
 
@@ -70,18 +72,14 @@ def test_errors_of_two_sites_are_said(K, y, likelihood, prior):
 
 def test_a_correction_that_is_worse_is_not_praised():
     K, y, likelihood, prior = torn(0.3)
-    said = " ".join(infer(K, y, likelihood, "ep", mean=prior).check())
+    check, again = (infer(K, y, likelihood, "ep", mean=prior).check() for _ in range(2))
+    assert check == again  # chains have a seed
+    assert any("short chains" in word for word in check)
+    said = " ".join(check)
     assert "corrects them, but" not in said
     number = re.search(r"two estimates of the corrected ones differ by ([.\d]+)", said)
     # (.12, .62) standard deviations of the posterior, whose root mean square is .45.
     assert float(number[1]) == pytest.approx(0.45, abs=0.02)
-
-
-def test_chains_of_a_check_have_a_seed():
-    K, y, likelihood, prior = torn(0.3)
-    one, two = (infer(K, y, likelihood, "ep", mean=prior).check() for _ in range(2))
-    assert one == two
-    assert any("short chains" in word for word in one)
 
 
 def test_sampled_deviations():
@@ -108,3 +106,51 @@ def test_sampled_deviations():
         mean = one.expect(lambda f: f)
         spread = one.expect(lambda f, mean=mean: (f - mean[:, None]) ** 2)
         assert spread == pytest.approx(one.variance, rel=3e-3)
+
+
+K = np.array([[1.0, 0.5], [0.5, 1.0]])
+
+
+@every_case(
+    "likelihood, y",
+    [
+        ("binomial", [[1, 2], [3, 6]]),
+        ("student-t(nu=4, scale=0.3)", [0.0, 0.0]),
+        ("laplace", [0.0, 0.0]),
+    ],
+)
+def test_observations_in_the_middle_are_no_unknown_sign(likelihood, y):
+    """The log density is even for these y alone: means are 0, and intervals lie about 0."""
+    post = infer(K, y, likelihood, "ep")
+    found = post.marginals()
+    assert not found.folded
+    # Symmetric to rounding and to what EP leaves of its own symmetry.
+    assert (np.abs(found.mean) <= 1e-6 * np.sqrt(found.variance)).all()
+    low, high = found.interval().T
+    assert low == pytest.approx(-high, rel=1e-5)
+    # A new point may have any prior mean.
+    assert not post.marginals(K[:1], [1.0], mean=3.0).folded
+
+
+def test_own_densities_declare_it():
+    """Two peaks at +-2: folded where the likelihood says so, and after a pickle."""
+
+    def squares(f, y):
+        return -0.5 * (f * f - y) ** 2
+
+    options = {"name": "squares", "outcomes": None}
+    y = [4.0, 4.2]
+    K2 = 4.0 * np.array([[1.0, 0.9], [0.9, 1.0]])
+    even = infer(K2, y, Likelihood.from_log_prob(squares, even=True, **options), "ep").marginals()
+    assert even.folded
+    f = np.linspace(1e-3, 6.0, 1200)
+    joint = -0.5 * (f[:, None] ** 2 - y[0]) ** 2 - 0.5 * (f**2 - y[1]) ** 2
+    parts = []
+    for g in (f, -f):
+        square = (f[:, None] ** 2 + g**2 - 1.8 * f[:, None] * g) / (2.0 * 4.0 * 0.19)
+        parts.append(np.exp(joint - square))
+    both = parts[0] + parts[1]
+    p = both.sum(axis=1) / both.sum()
+    mean = p @ f
+    assert even.mean[0] == pytest.approx(mean, abs=0.02 * math.sqrt(p @ (f - mean) ** 2))
+    assert not Likelihood.from_log_prob(squares, **options).even

@@ -1,22 +1,28 @@
-"""Every engine through the same cases: what they leave behind has the same names and words."""
+"""Every engine, and one of independent sites, keep the contract: the same names and words."""
 
 import pickle
 import warnings
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
+from scipy.stats import norm
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
 from qpruntime import ConvergenceWarning, InputError, infer, infer_series, infer_sparse
 from qpruntime.inference.dense.solution import summarise
+from qpruntime.inference.fixed_point import variational
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.fixed_point.iterate import settle
 from qpruntime.inference.posterior import Posterior, solution_of
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.solution_protocol import Solution
+from qpruntime.learning.objective import OBJECTIVES
+from qpruntime.learning.optimise import maximise
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case, refuses
-from tests.tools.diagonal import DiagonalPrior
+from tests.tools.diagonal import DiagonalFamily, DiagonalPrior
+from tests.tools.oracle import slopes
 
 RNG = np.random.default_rng(0)
 T = np.sort(RNG.uniform(0.0, 8.0, 40))
@@ -47,7 +53,6 @@ def posterior(engine, likelihood="probit", y=None, kernel=KERNEL, **options):
 
 
 def at(engine, points=NEW):
-    """Where an engine is asked."""
     if engine in ("dense", "operator"):
         points = points[:, None]
         return KERNEL(points, T[:, None]), KERNEL.diag(points)
@@ -93,9 +98,8 @@ def independent(likelihood, method, max_sweeps=100, order="parallel"):
 @every_case("order", ["parallel", "sequential"])
 def test_an_engine_of_forty_lines_agrees(likelihood, method, order):
     prior, post = independent(likelihood, method, order=order)
-    dense = infer(
-        np.diag(prior.variance), Y[likelihood], likelihood, method, mean=prior.mean, tol=1e-9
-    )
+    options = {"mean": prior.mean, "tol": 1e-9}
+    dense = infer(np.diag(prior.variance), Y[likelihood], likelihood, method, **options)
     assert (post.status, post.n, post.n_negative) == ("converged", 40, dense.n_negative)
     assert post.log_evidence == pytest.approx(dense.log_evidence, abs=1e-8)
     for name in ("mean", "variance"):
@@ -266,3 +270,53 @@ def test_joint_draws():
     rows = dense.sample(n_samples=40_000, random_state=2)
     assert np.abs(rows.mean(axis=0) - dense.mean).max() < 5.0 * np.sqrt(dense.variance.max()) / 200
     refuses(r"post\.sparse, without them, has sample", posterior("nearest").sample, points[:, None])
+
+
+SITES = 40
+DRAWS = np.random.default_rng(7)
+VARIANCE, MEAN = 10.0 ** DRAWS.uniform(-2, 3, SITES), DRAWS.normal(0.0, 2.0, SITES)
+LABELS = np.where(np.arange(SITES) % 3, 1.0, -1.0)
+
+
+def test_the_variational_bound_and_damped_weighted_powers_agree_with_the_dense_solver():
+    prior, K = DiagonalPrior(VARIANCE, MEAN), np.diag(VARIANCE)
+    problem = Problem(prior, LABELS, Projector("logistic", "vb"))
+    bound = summarise(problem, variational.settle(problem, tol=1e-9, max_sweeps=500))
+    dense = infer(K, LABELS, "logistic", "vb", mean=MEAN, tol=1e-9, max_sweeps=500)
+    assert bound.log_evidence == pytest.approx(dense.log_evidence, rel=1e-12)
+    weights = DRAWS.integers(0, 3, SITES).astype(float)
+    problem = Problem(prior, LABELS, Projector("logistic", "ep"), power=0.5, weights=weights)
+    post = summarise(problem, settle(problem, Limits(1e-9, damping=0.7)))
+    options = {"tol": 1e-9, "damping": 0.7, "power": 0.5, "weights": weights}
+    dense = infer(K, LABELS, "logistic", "ep", mean=MEAN, **options)
+    assert post.log_evidence == pytest.approx(dense.log_evidence, rel=1e-10)
+    np.testing.assert_allclose(post.mean, dense.mean, rtol=1e-7, atol=1e-7)
+
+
+def test_fixed_points_of_a_likelihood_with_two_peaks_are_searched():
+    counts = np.full(6, 9.0)
+    problem = Problem(DiagonalPrior(np.full(6, 4.0), np.zeros(6)), counts, Projector("poisson"))
+    post = summarise(problem, settle(problem, restarts=np.random.default_rng(2).spawn(3)))
+    dense = infer(4.0 * np.eye(6), counts, "poisson", n_restarts=3, random_state=2)
+    assert post.status == dense.status
+    assert post.log_evidence == pytest.approx(dense.log_evidence, rel=1e-9)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_hyper_parameter_is_learnt(objective):
+    """The evidence is sum log Z_i, and so is the leave-one-out density of independent sites."""
+    profile = 10.0 ** DRAWS.uniform(-1, 1, SITES)
+    y = np.where(DRAWS.random(SITES) < norm.cdf(MEAN / np.sqrt(1.0 + 3.0 * profile)), 1.0, -1.0)
+    family, projector = DiagonalFamily(profile, MEAN), Projector("probit", "ep")
+
+    def value(theta):
+        return norm.logcdf(y * MEAN / np.sqrt(1.0 + np.exp(theta) * profile)).sum()
+
+    found, slope = OBJECTIVES[objective](family, y, projector, 1e-9, 200)(np.array([0.3]))
+    assert -found == pytest.approx(value(0.3), rel=1e-10)
+    assert -slope[0] == pytest.approx(float(slopes(value, 0.3)), rel=1e-7)
+    best = minimize_scalar(lambda t: -value(t), bounds=family.bounds[0], method="bounded")
+    optimum, _ = maximise(family, y, projector, objective=OBJECTIVES[objective])
+    assert optimum.success
+    assert optimum.value == pytest.approx(-best.fun, rel=1e-8)
+    assert optimum.theta[0] == pytest.approx(best.x, abs=1e-3)

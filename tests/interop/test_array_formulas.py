@@ -115,7 +115,6 @@ def by_torch(name, precision, mu, sigma, y):
 
 
 def by_jax(name, precision, mu, sigma, y):
-    """As `by_torch`."""
     import jax
     import jax.numpy as jnp
 

@@ -8,7 +8,7 @@ import pytest
 
 from qpruntime import Likelihood, functions
 from qpruntime.interop.compiled import NAMES
-from tests.tools.cases import every_case, refuses
+from tests.tools.cases import every_case
 
 
 def loop_over(kernel):
@@ -56,8 +56,3 @@ def test_own_log_densities_and_failures():
         assert own.kernel(name)(0.3, 0.8, 1.0) == pytest.approx(float(want), rel=1e-12)
     growing = functions(Likelihood.from_log_prob(lambda f, y: f * f, name="growing-kernel"))
     assert math.isnan(growing.kernel("sigma_star")(0.0, 1.0, 0.0))
-
-
-def test_refusals():
-    refuses("name must be one of", functions("probit").kernel, "sigma")
-    refuses("'binomial' has 2; call the methods", functions("binomial").kernel, "moments")

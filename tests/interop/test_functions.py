@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mpmath import mp, mpf
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
@@ -16,7 +17,6 @@ from qpruntime import Likelihood, NumericalError, functions, likelihoods, projec
 from qpruntime.interop.arguments import CLOSED_SLOPES
 from tests.tools.cases import every_case, refuses
 from tests.tools.half_plane import kind_of
-from tests.tools.oracle import unit_normal
 
 REFERENCE = Path(__file__).parents[1] / "reference" / "certified.csv"
 ROWS = list(csv.DictReader(REFERENCE.read_text().splitlines()))
@@ -101,40 +101,6 @@ def test_own_log_densities(row):
     compare(functions(OWN[row["likelihood"]]), row)
 
 
-def gauss_hermite(log_p, mu, sigma):
-    """Log Z and the tilted deviation by 20 points, as is common."""
-    x, w = unit_normal(20)
-    e = np.log(w) + np.array([log_p(mu + sigma * t) for t in x])
-    p = np.exp(e - e.max())
-    log_z = e.max() + math.log(p.sum())
-    p /= p.sum()
-    return log_z, sigma * math.sqrt(p @ (x - p @ x) ** 2)
-
-
-def test_where_twenty_points_fail():
-    """By how much the common rule is wrong where the rows above are right."""
-    wide, _, counts, label = ROWS[:4]
-    assert [r["likelihood"] for r in (counts, label)] == ["poisson-exp", "logistic"]
-    lost, ratio = {}, {}
-    for row in (wide, counts, label):
-        mu, sigma, y, _ = arguments(row)
-        own = likelihoods.get(row["likelihood"])
-        rough = gauss_hermite(lambda f, own=own, y=y: float(own.log_prob(f, y)), mu, sigma)
-        lost[own.name] = rough[0] - float(row["log_partition"])
-        ratio[own.name] = rough[1] / float(row["std"])
-    assert lost["poisson-exp"] == pytest.approx(-23.0, abs=0.1)
-    assert ratio["logistic"] == pytest.approx(0.74, abs=0.01)
-    assert ratio["student-t"] == pytest.approx(0.56, abs=0.01)
-    # The slope of a bound by points moved with mu.
-    x, w = unit_normal(20)
-    f = 0.5 + x
-    assert w @ (-5.0 * f / (4.0 * 0.1**2 + f * f)) == pytest.approx(-3.69, abs=0.01)
-    own = functions("student-t(nu=4, scale=0.1)")
-    assert own.expected_log_prob(0.5, 1.0, 0.0, derivatives=True).d_mu == pytest.approx(
-        -1.824031356456717, rel=1e-10
-    )
-
-
 def test_arguments_broadcast():
     own = functions("probit")
     mu, sigma, y = np.zeros((3, 1)), np.array([0.5, 1.0]), 1
@@ -190,6 +156,8 @@ def test_what_is_not_known_is_refused():
     refuses("table must be", functions, "probit", table=3)
     rough = Likelihood.from_log_prob(lambda f, y: f * f, name="growing")
     refuses("does not decay", functions(rough).sigma_star, 0.0, 1.0, 0.0, error=NumericalError)
+    refuses("name must be one of", functions("probit").kernel, "sigma")
+    refuses("'binomial' has 2; call the methods", functions("binomial").kernel, "moments")
 
 
 #: Sizes of arguments from the smallest to the largest, where squares vanish and overflow.
@@ -204,12 +172,12 @@ EXTREME = {
 }
 
 
-def call_at_extremes(name, methods, pipe):
+def call_at_extremes(name, pipe):
     """Call a function at all sizes; send what is called first, and at the end what is wrong."""
     own, wrong = functions(name), []
     kind = kind_of(name)
     means = [0.0, *SIZES, *(-size for size in SIZES)]
-    for method, derivatives in itertools.product(methods, (False, True)):
+    for method, derivatives in itertools.product(METHODS, (False, True)):
         getattr(own, method)(0.3, 0.8, EXTREME[kind][0], derivatives=derivatives)
         for given in itertools.product(means, SIZES, EXTREME[kind]):
             pipe.send((method, derivatives, *given))
@@ -226,11 +194,13 @@ def call_at_extremes(name, methods, pipe):
     pipe.send(wrong)
 
 
-def ends_at_extremes(name, methods):
-    """Call in another process, which is killed if it says nothing for long."""
+@pytest.mark.slow
+@every_case("name", likelihoods.names())
+def test_every_function_ends_at_all_finite_arguments(name):
+    """Called in another process, which is killed if it says nothing for long."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=call_at_extremes, args=(name, methods, theirs), daemon=True)
+    process = context.Process(target=call_at_extremes, args=(name, theirs), daemon=True)
     process.start()
     theirs.close()
     called = None
@@ -242,18 +212,6 @@ def ends_at_extremes(name, methods):
         process.kill()
         process.join()
     assert not called, called[:5]
-
-
-@pytest.mark.slow
-@every_case("name", ["probit", "logistic", "student-t"])
-def test_expectations_end_at_all_finite_arguments(name):
-    ends_at_extremes(name, ("expected_log_prob",))
-
-
-@pytest.mark.slow
-@every_case("name", likelihoods.names())
-def test_every_function_ends_at_all_finite_arguments(name):
-    ends_at_extremes(name, METHODS)
 
 
 EXPECTATIONS = [
@@ -292,3 +250,51 @@ def test_expectations_reach_far_into_the_tails():
     double_factorial = math.prod(range(1, 20, 2))
     assert found.value == pytest.approx(-double_factorial, rel=1e-11)
     assert found.d_sigma == pytest.approx(-20.0 * double_factorial, rel=1e-10)
+
+
+STEP = mpf(10) ** -10
+
+
+def closed(mu, sigma, y):
+    """Log Z, mean and standard deviation (Rasmussen & Williams, 3.58, 3.82, 3.85)."""
+    root = mp.sqrt(1 + sigma**2)
+    z = y * mu / root
+    Z = mp.erfc(-z / mp.sqrt(2)) / 2
+    r = mp.npdf(z) / Z
+    variance = sigma**2 - sigma**4 * r * (z + r) / (1 + sigma**2)
+    return mp.log(Z), mu + y * sigma**2 * r / root, mp.sqrt(variance)
+
+
+def quotients(mu, sigma, y):
+    """Rows of a value and its differences of fourth order in mu and sigma."""
+    m, s = mpf(mu), mpf(sigma)
+    h = STEP * s
+    rows = [[float(v)] for v in closed(m, s, y)]
+    for by_mu, by_sigma in ((1, 0), (0, 1)):
+        at = {k: closed(m + by_mu * k * h, s + by_sigma * k * h, y) for k in (-2, -1, 1, 2)}
+        for row, *moved in zip(rows, *(at[k] for k in (-2, -1, 1, 2)), strict=True):
+            row.append(float((8 * (moved[2] - moved[1]) - (moved[3] - moved[0])) / (12 * h)))
+    return np.array(rows)
+
+
+@pytest.mark.slow
+def test_probit_narrow_and_wide_near_and_far():
+    rng = np.random.default_rng(20)
+    n = 60
+    sigma = 10.0 ** rng.uniform(-6.0, 6.0, n)
+    reach = 10.0 ** rng.uniform(-3.0, 2.5, n) * np.maximum(sigma, 1.0) ** rng.uniform(0.0, 1.0, n)
+    mu, y = rng.choice([-1.0, 1.0], n) * reach, rng.choice([-1.0, 1.0], n)
+    own = functions("probit")
+    log_z = own.log_partition(mu, sigma, y, derivatives=True)
+    mean, std = zip(*own.moments(mu, sigma, y, derivatives=True), strict=True)
+    with mp.workdps(60):
+        want = np.array([quotients(*at) for at in zip(mu, sigma, y, strict=True)])
+    # Units: of the values, then of both derivatives; see `LikelihoodFunctions`.
+    one = np.ones(n)
+    units = ((1e-3 * one, 1.0 / sigma), (np.abs(mu) + sigma, one), (0.0 * one, one))
+    for k, found in enumerate((log_z, mean, std)):
+        for j in range(3):
+            right, unit = want[:, k, j], units[k][min(j, 1)]
+            error = np.abs(found[j] - right)
+            allowed = np.maximum(1e-9 * np.abs(right), 1e-12 * unit)
+            assert (error <= allowed).all(), (k, j, mu[error > allowed], sigma[error > allowed])

@@ -37,9 +37,8 @@ def exact(kernel):
 
     def radial(shape, x, z):
         lengths = np.broadcast_to(shape.length_scale, (2,))
-        s = sum(
-            ((a - b) / mpmath.mpf(float(c))) ** 2 for a, b, c in zip(x, z, lengths, strict=True)
-        )
+        apart = zip(x, z, lengths, strict=True)
+        s = sum(((a - b) / mpmath.mpf(float(c))) ** 2 for a, b, c in apart)
         if isinstance(shape, Matern):
             u = mpmath.sqrt(5 * s)
             return (1 + u + u * u / 3) * mpmath.exp(-u)
@@ -104,9 +103,8 @@ def test_contraction(kernel):
     M += M.T
     found = contract(kernel, own, M)
     assert found.shape == kernel.theta.shape
-    expected = slopes(
-        lambda theta: np.vdot(M, covariance(kernel.clone_with_theta(theta), own)), kernel.theta
-    )
+    clone = kernel.clone_with_theta
+    expected = slopes(lambda t: np.vdot(M, covariance(clone(t), own)), kernel.theta)
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
 

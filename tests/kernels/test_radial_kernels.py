@@ -32,24 +32,21 @@ def matern(nu):
     return value
 
 
-def squared(r, length_scale):
-    return mp.exp(-((r / length_scale) ** 2) / 2)
-
-
-def quadratic(r, alpha, length_scale):
-    return (1 + (r / length_scale) ** 2 / (2 * alpha)) ** -alpha
-
-
-def periodic(r, length_scale, periodicity):
-    return mp.exp(-2 * mp.sin(mp.pi * r / periodicity) ** 2 / mp.mpf(length_scale) ** 2)
-
-
+SQUARED = lambda r, length_scale: mp.exp(-((r / length_scale) ** 2) / 2)  # noqa: E731
 CASES = [
-    (RBF(0.8), squared, {"length_scale": 0.8}),
+    (RBF(0.8), SQUARED, {"length_scale": 0.8}),
     *((Matern(1.3, nu=nu), matern(nu), {"length_scale": 1.3}) for nu in (0.5, 0.9, 1.5, 2.5, 4.2)),
-    (Matern(0.8, nu=np.inf), squared, {"length_scale": 0.8}),
-    (RationalQuadratic(1.3, 0.7), quadratic, {"alpha": 0.7, "length_scale": 1.3}),
-    (ExpSineSquared(1.1, 2.3), periodic, {"length_scale": 1.1, "periodicity": 2.3}),
+    (Matern(0.8, nu=np.inf), SQUARED, {"length_scale": 0.8}),
+    (
+        RationalQuadratic(1.3, 0.7),
+        lambda r, alpha, length: (1 + (r / length) ** 2 / (2 * alpha)) ** -alpha,
+        {"alpha": 0.7, "length_scale": 1.3},
+    ),
+    (
+        ExpSineSquared(1.1, 2.3),
+        lambda r, length, period: mp.exp(-2 * mp.sin(mp.pi * r / period) ** 2 / length**2),
+        {"length_scale": 1.1, "periodicity": 2.3},
+    ),
 ]
 
 

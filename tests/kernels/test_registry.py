@@ -97,10 +97,8 @@ def test_dense_gradients(length):
 
 
 def test_evidence_gradient_of_a_dense_fit():
-    models = [
-        GPClassifier(C(1.0) * k, solver="dense").fit(X, Y)
-        for k in (Own(1.0), sk.Matern(1.0, nu=1.5))
-    ]
+    kernels = Own(1.0), sk.Matern(1.0, nu=1.5)
+    models = [GPClassifier(C(1.0) * k, solver="dense").fit(X, Y) for k in kernels]
     own, known = (m.kernel_.theta for m in models)
     np.testing.assert_allclose(own, known, rtol=1e-6, atol=1e-6)
 

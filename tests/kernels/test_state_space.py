@@ -29,7 +29,6 @@ KERNELS = [
 
 
 def moved(space, step, begin=0.0):
-    """A, Q, the covariance at first and the place of f."""
     chain = space.arrays(begin)
     d = space.dimension
     A, Q = np.zeros((2, d, d))
@@ -51,9 +50,8 @@ def test_covariances(kernel):
 
 
 def test_white_noise_and_places_of_parameters():
-    space = state_space(
-        C(2.0, "fixed") * sk.Matern(1.3, nu=1.5) * sk.WhiteKernel(0.5) + sk.Matern(nu=2.5)
-    )
+    product = C(2.0, "fixed") * sk.Matern(1.3, nu=1.5) * sk.WhiteKernel(0.5)
+    space = state_space(product + sk.Matern(nu=2.5))
     assert space.noise == 1.0
     assert (space.n_theta, space.terms[0].factors[0].theta) == (3, 2)
     assert space.noises[0].slopes == ((1, 1.0),)

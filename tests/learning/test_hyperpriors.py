@@ -73,7 +73,6 @@ def score(theta):
 
 @pytest.fixture(scope="module")
 def best():
-    """By another optimiser, of another objective."""
     return minimize(lambda t: -score(t), np.array([-1.0, -0.9, -1.2]), options={"gtol": 1e-5})
 
 

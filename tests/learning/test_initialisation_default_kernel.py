@@ -228,33 +228,26 @@ def test_odd_features(model, y, oddity):
     assert (variance >= 0.0).all()
 
 
-def test_features_that_are_constant_are_warned_of():
+def test_constant_features_and_two_rows_are_warned_of():
     words = r"tells no rows apart.* check that features vary"
     with pytest.warns(qp.ConvergenceWarning, match=words):
         qp.GPClassifier().fit(np.ones((20, 2)), np.arange(20) % 2)
-
-
-def test_two_rows():
     with pytest.warns(qp.ConvergenceWarning, match="relates no rows to each other"):
         model = qp.GPClassifier().fit([[1.0, 5.0], [2.0, 5.0]], [0, 1])
     assert model.predict([[1.0, 5.0], [2.0, 5.0]]).tolist() == [0, 1]
 
 
-def many_features(n=150, useless=18, seed=6):
-    """Two features that decide, and others that do not."""
-    features = np.random.default_rng(seed).standard_normal((n, 2 + useless))
-    return features, (features[:, 0] * features[:, 1] > 0.0).astype(int)
-
-
-def test_features_get_their_own_length_scales_where_that_pays():
-    features, labels = many_features()
-    model = qp.GPClassifier().fit(features[:100], labels[:100])
+@every_case("kernel, sizes", [(None, [2 + 20, 3]), ("auto", [2 + 20, 3, 3])])
+def test_features_get_their_own_length_scales_where_that_pays(kernel, sizes):
+    """The default kernel's, and those of the shape that "auto" took."""
+    rng = np.random.default_rng(6)
+    features = rng.standard_normal((150, 20))  # of which two decide
+    labels = (features[:, 0] * features[:, 1] > 0.0).astype(int)
+    model = qp.GPClassifier(kernel).fit(features[:100], labels[:100])
     lengths = model.kernel_.k2.k2.length_scale
     assert lengths[:2].max() < 0.5 * lengths[2:].min()
-    common = model.optima_[1]
-    assert model.optimum_.theta.size == 2 + 20
-    assert common.theta.size == 3
-    assert model.optimum_.value > common.value + 19.0
+    assert [optimum.theta.size for optimum in model.optima_] == sizes
+    assert model.optimum_.value > model.optima_[1].value + 19.0
     assert log_loss(labels[100:], model.predict_proba(features[100:])) < 0.5
 
 
@@ -280,17 +273,6 @@ def test_auto_takes_the_better_of_two_shapes():
     rough = np.cumsum(rng.normal(size=70))[np.argsort(np.argsort(features[:, 0]))]
     model = qp.GPRobustRegressor("auto", method="ep").fit(features, rough)
     assert type(model.kernel_.k2.k2) is Matern
-
-
-def test_auto_refines_the_shape_it_took():
-    features, labels = many_features()
-    model = qp.GPClassifier("auto").fit(features[:100], labels[:100])
-    assert [o.theta.size for o in model.optima_] == [2 + 20, 3, 3]
-    assert (
-        model.kernel_.k2.k2.length_scale[:2].max()
-        < 0.5 * model.kernel_.k2.k2.length_scale[2:].min()
-    )
-    assert log_loss(labels[100:], model.predict_proba(features[100:])) < 0.5
 
 
 @every_case("kernel", ["rbf", "AUTO", 3.0, ["auto"]])
@@ -336,14 +318,11 @@ def test_the_linear_part_takes_features_of_any_units(model):
     X, f, rng = ordered()
     observed = np.exp(f + 0.3 * rng.normal(size=90))
     y = np.digitize(observed, [0.5, 2.0]) if isinstance(model, qp.GPOrdinal) else observed
-    models = [
-        clone(model).fit(features, y) for features in (X, X * [1e3, 1.0, 1.0] + [1e6, 0.0, 0.0])
-    ]
+    units = [1e3, 1.0, 1.0], [1e6, 0.0, 0.0]
+    models = [clone(model).fit(features, y) for features in (X, X * units[0] + units[1])]
     new = X[:20] + np.array([0.0, 0.0, 1e-4])
-    latents = [
-        np.concatenate(each.latent(points))
-        for each, points in zip(models, (new, new * [1e3, 1, 1] + [1e6, 0, 0]), strict=True)
-    ]
+    pairs = zip(models, (new, new * units[0] + units[1]), strict=True)
+    latents = [np.concatenate(each.latent(points)) for each, points in pairs]
     np.testing.assert_allclose(*latents, atol=1e-5)
     kernel = models[0].kernel_
     K = kernel(X)  # in units of the features

@@ -38,9 +38,8 @@ def test_a_group_counts_once():
     assert gains_significantly(np.tile(gain, 3), 1.6)
     assert not gains_significantly(pooled, 1.6)
     some = np.array([5, 205, 7])
-    np.testing.assert_allclose(
-        three.pooled(np.tile(gain, 3)[some], some), np.array([2.0 * gain[5], gain[7]]) * 2 / 3
-    )
+    expected = np.array([2.0 * gain[5], gain[7]]) * 2 / 3
+    np.testing.assert_allclose(three.pooled(np.tile(gain, 3)[some], some), expected)
 
 
 @pytest.mark.parametrize("classes", [False, True])

@@ -115,54 +115,27 @@ def test_loo_objective_finds_what_it_maximises(toy):
     assert evidence.optimum_.value >= qp.infer(loo.kernel_(toy.x), toy.y, method="ep").log_evidence
 
 
-def test_restarts_are_kept_seeded_and_used(toy):
-    def fit(seed):
+@pytest.mark.filterwarnings(RISING)
+@pytest.mark.parametrize("objective", ["evidence", "loo"])
+def test_restarts_are_kept_seeded_and_used_and_threads_change_nothing(toy, objective):
+    def fit(seed, n_jobs=2):
         kernel = ConstantKernel(1.0, (1e-2, 1e4)) * RBF(20.0, (1e-2, 1e2))
-        return qp.GPClassifier(
-            kernel, optimize=qp.Search(restarts=3), random_state=seed, n_jobs=2
-        ).fit(toy.x, toy.y)
+        options = {"optimize": qp.Search(objective, restarts=3), "random_state": seed}
+        return qp.GPClassifier(kernel, n_jobs=n_jobs, **options).fit(toy.x, toy.y)
 
-    first, again, other = fit(0), fit(0), fit(1)
+    first, again, other = fit(0), fit(0, None), fit(1)
     starts = np.array([o.start for o in first.optima_])
     assert starts.shape == (4, 2)
     values = [o.value for o in first.optima_]
     assert values == sorted(values, reverse=True)
     np.testing.assert_allclose(first.kernel_.theta, first.optima_[0].theta, rtol=1e-12)
     np.testing.assert_array_equal(starts, [o.start for o in again.optima_])
+    for a, b in zip(first.optima_, again.optima_, strict=True):
+        np.testing.assert_array_equal(a.theta, b.theta)
+    np.testing.assert_array_equal(first.predict_proba(toy.x), again.predict_proba(toy.x))
     assert not np.array_equal(starts, [o.start for o in other.optima_])
     low, high = np.log([[1e-2, 1e-2], [1e4, 1e2]])
     assert ((starts >= low) & (starts <= high)).all()
-
-
-@pytest.mark.filterwarnings(RISING)
-@pytest.mark.parametrize("objective", ["evidence", "loo"])
-def test_threads_change_nothing(toy, objective):
-    kernel = ConstantKernel(1.0, (1e-2, 1e4)) * RBF(20.0, (1e-2, 1e2))
-    one, two = (
-        qp.GPClassifier(kernel, optimize=qp.Search(objective, restarts=3), random_state=0, n_jobs=n)
-        for n in (None, 2)
-    )
-    one.fit(toy.x, toy.y)
-    two.fit(toy.x, toy.y)
-    for a, b in zip(one.optima_, two.optima_, strict=True):
-        np.testing.assert_array_equal(a.theta, b.theta)
-    np.testing.assert_array_equal(one.predict_proba(toy.x), two.predict_proba(toy.x))
-
-
-def test_a_model_pickles_with_the_hash_of_its_table(toy, small_table, tmp_path, monkeypatch):
-    moved = tmp_path / "mine.h5"
-    moved.write_bytes(small_table.read_bytes())
-    table = qp.open_table(moved)
-    model = qp.GPClassifier(FIXED, table=table).fit(toy.x, toy.y)
-    without = qp.GPClassifier(FIXED).fit(toy.x, toy.y)
-    document = pickle.dumps(model)
-    assert len(document) < len(pickle.dumps(without)) + 1000
-    got = pickle.loads(document).predict_proba(toy.x)
-    np.testing.assert_array_equal(got, model.predict_proba(toy.x))
-    moved.unlink()
-    monkeypatch.setenv("QP_TABLES", str(tmp_path))
-    with pytest.raises(qp.TableError, match=rf"{table.sha256}.*tablegen build --likelihood probit"):
-        pickle.loads(document)
 
 
 @pytest.mark.parametrize("form", [str, Path])
@@ -283,9 +256,8 @@ def test_a_restart_that_fails_is_kept_and_last():
     kernel = ConstantKernel(1.0, (1e-6, 1e15)) * RBF(1.0, (1e-6, 1e6))
     with warnings.catch_warnings(action="ignore", category=qp.ConvergenceWarning):
         plain = qp.GPClassifier(kernel, likelihood="heaviside").fit(X, y)
-        model = qp.GPClassifier(
-            kernel, likelihood="heaviside", optimize=qp.Search(restarts=6), random_state=0
-        ).fit(X, y)
+        search = {"optimize": qp.Search(restarts=6), "random_state": 0}
+        model = qp.GPClassifier(kernel, likelihood="heaviside", **search).fit(X, y)
     failed = [run for run in model.optima_ if run.value == -np.inf]
     assert failed  # equal points with opposite labels, as far as a vast length-scale can tell
     assert all(run in failed for run in model.optima_[-len(failed) :])

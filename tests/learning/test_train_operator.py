@@ -60,9 +60,8 @@ def test_slope_of_the_left_out(method):
     found = []
     for latent in (True, False):
         family = OperatorFamily(KERNELS[0], X, mean, Functionals(A, 9), latent)
-        found.append(
-            LeaveOneOutObjective(family, y, Projector("probit", method, "exact"), 1e-9, 300)
-        )
+        given = family, y, Projector("probit", method, "exact"), 1e-9, 300
+        found.append(LeaveOneOutObjective(*given))
     theta = KERNELS[0].theta
     one, other = (objective(theta) for objective in found)
     assert one[0] == pytest.approx(other[0], abs=1e-8)
@@ -94,7 +93,7 @@ def test_many_sparse_rows(monkeypatch, copies):
     A = np.array([np.eye(9)[i] - np.eye(9)[j] for i, j in pairs])
     found = []
     for many in (False, True):
-        monkeypatch.setattr(functionals.FunctionalFeatures, "many", property(_many(many)))
+        monkeypatch.setattr(functionals.FunctionalFeatures, "many", many)
         prior = LatentPrior(Functionals(sparse.csr_array(A), 9), K, np.zeros(9))
         solved = prior.factor(Sites(np.linspace(0.2, 0.9, 72), np.linspace(-1, 1, 72)))
         found.append((prior.variance, *solved.marginals(), solved.slope()))
@@ -102,10 +101,6 @@ def test_many_sparse_rows(monkeypatch, copies):
         np.testing.assert_allclose(other, one, rtol=1e-8, atol=1e-10 * np.abs(one).max())
     exact = np.einsum("ij,jk,ik->i", A, K, A)
     np.testing.assert_allclose(found[1][0], exact, rtol=1e-3 if copies else 1e-12)
-
-
-def _many(value):
-    return lambda _: value
 
 
 def test_when_rows_are_many():

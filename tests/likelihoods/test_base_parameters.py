@@ -97,32 +97,23 @@ def test_refuses(text, words):
     refuses(words, get, text)
 
 
-@every_case("value", [None, "3", [1.0], np.inf, 1j])
-def test_refuses_values(value):
-    refuses("must be a number", get, "student-t", nu=value)
-
-
-def test_refuses_a_parameter_given_twice():
+def test_refuses_values_and_tables(tmp_path, monkeypatch):
+    for value in (None, "3", [1.0], np.inf, 1j):
+        refuses("must be a number", get, "student-t", nu=value)
     refuses("given twice", get, "student-t(nu=3)", nu=3)
+    refuses("real numbers: a grid has one slab per observation", make_plan, "student-t(nu=3)")
+    monkeypatch.setenv("QP_TABLES", str(tmp_path))
+    # What is behind the dot is no suffix.
+    words = r"no table 'student-t\(scale=0.3\)' in"
+    refuses(words, open_table, "student-t(scale=0.3)", error=TableError)
 
 
 def test_metadata_spell_the_likelihood():
     axes = (Axis("mu", 0.0, 1.0, 2), Axis("log10_sigma", 0.0, 1.0, 2))
-    document = Metadata(
-        "student-t", [0.0], axes, "float64", "direct", "test", parameters={"nu": 3.0, "scale": 0.5}
-    )
+    given = "student-t", [0.0], axes, "float64", "direct", "test"
+    document = Metadata(*given, parameters={"nu": 3.0, "scale": 0.5})
     again = Metadata.from_json(document.to_json(), "here")
     assert get(again.spelt) is get("student-t", nu=3, scale=0.5)
-
-
-def test_a_grid_has_no_slab_for_every_real_number():
-    refuses("real numbers: a grid has one slab per observation", make_plan, "student-t(nu=3)")
-
-
-def test_names_with_dots_are_not_suffixes(tmp_path, monkeypatch):
-    monkeypatch.setenv("QP_TABLES", str(tmp_path))
-    with pytest.raises(TableError, match=r"no table 'student-t\(scale=0.3\)' in"):
-        open_table("student-t(scale=0.3)")
 
 
 def test_every_parameter_has_limits():
@@ -158,15 +149,11 @@ def test_slopes_at_a_limit(end):
 def test_slopes_of_normal_noise_are_those_of_differences():
     rng = np.random.default_rng(4)
     mu, sigma, y = rng.standard_normal(6), rng.uniform(0.1, 3.0, 6), 2.0 * rng.standard_normal(6)
-    slopes = []
+    own, slopes = get("gaussian", scale=0.7), []
     for weights in (None, np.ones(6)):
         # Weights, even of 1, take the general way, by differences of projections.
-        problem = Problem(
-            DensePrior(np.eye(6), np.zeros(6)),
-            y,
-            Projector(get("gaussian", scale=0.7), "ep"),
-            weights=weights,
-        )
+        prior, projector = DensePrior(np.eye(6), np.zeros(6)), Projector(own, "ep")
+        problem = Problem(prior, y, projector, weights=weights)
         slopes.append(parameter_slopes(problem, ["scale"], mu, sigma))
     np.testing.assert_allclose(slopes[0][0], slopes[1][0], rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(slopes[0][1], slopes[1][1], rtol=1e-8, atol=1e-8)

@@ -15,10 +15,10 @@ from tests.tools.cases import every_case
 EXPONENTIAL = 0.90319728556863  # sigma*/sigma_EP of an exponential density
 
 
-def by_quadrature(mu, sigma, y):
-    theta, _, has_frame, split, _, frame = likelihoods.get("heaviside").functions()[:6]
+def by_quadrature(mu, sigma, y, name="heaviside"):
+    theta, _, has_frame, split, _, frame = likelihoods.get(name).functions()[:6]
     out = np.empty((1, 4))
-    assert exact_point(split, frame, has_frame, mu, sigma, y, theta, out) == OK
+    assert exact_point(split, frame, has_frame, mu, sigma, float(y), theta, out) == OK
     return out[0]
 
 

@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
-from scipy.special import gammaincc
-from scipy.stats import lognorm, norm
+from scipy.stats import lognorm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import GPPoissonRegressor, InputError, NumericalError, infer
-from qpruntime.predictive.counts import LINKS
-from qpruntime.predictive.density import log_pmf, mode, quantiles
+from qpruntime.predictive.density import log_pmf, mode
+from tests.predictive.test_density import one
 from tests.tools.cases import every_case
 
 FIXED = ConstantKernel(0.8, "fixed") * RBF(1.5, "fixed")
@@ -19,43 +17,10 @@ EXPOSURE = RNG.uniform(0.5, 3.0, 30)
 RATE = np.exp(1.0 + np.sin(X[:, 0]))
 Y = RNG.poisson(EXPOSURE * RATE)
 NEW = np.array([[-0.5], [0.7], [3.1], [8.0]])
-# Latent mean and standard deviation: typical, wide, narrow, large, next to nothing.
-LATENT = [(1.3, 0.4), (0.1, 1.5), (2.0, 1e-3), (6.0, 0.3), (-8.0, 0.5)]
-Q = np.array([1e-6, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0 - 1e-6])
 
 
-def one(mean, std):
-    return np.array([mean]), np.array([std**2])
-
-
-@pytest.mark.interpreted
-@every_case(("mean", "std"), LATENT)
-def test_gamma_matches_two_moments_of_the_rate(mean, std):
-    average, scale = LINKS["exp"].gamma(*one(mean, std))
-    rate = lognorm(std, scale=np.exp(mean))
-    assert average[0] == pytest.approx(rate.mean(), rel=1e-12)
-    assert LINKS["exp"].mean_rate(*one(mean, std))[0] == average[0]
-    assert average[0] * scale[0] == pytest.approx(rate.var(), rel=1e-9)
-
-
-@every_case(("mean", "std"), LATENT)
-def test_quantiles_by_quadrature(mean, std):
-    # P(Y <= y | f) = Q(y + 1, e^f), the regularised incomplete gamma function.
-    def below(y):
-        return quad(
-            lambda f: gammaincc(y + 1.0, np.exp(f)) * norm.pdf(f, mean, std),
-            *(mean - 9.0 * std, mean + 9.0 * std),
-            points=[mean - 3.0 * std, mean, mean + 3.0 * std],
-            epsabs=1e-12,
-            limit=500,
-        )[0]
-
-    for level, count in zip(Q, quantiles(*one(mean, std), Q, link="exp")[0], strict=True):
-        assert count == 0 or below(count - 1) < level + 1e-10
-        assert below(count) > level - 1e-10
-
-
-@every_case(("mean", "std"), LATENT)
+# Typical, wide, narrow, large, next to nothing.
+@every_case("mean, std", [(1.3, 0.4), (0.1, 1.5), (2.0, 1e-3), (6.0, 0.3), (-8.0, 0.5)])
 def test_mode_is_the_largest_of_the_pmf(mean, std):
     p = log_pmf(*one(mean, std), np.arange(3000), link="exp")
     assert mode(*one(mean, std), link="exp")[0] == p.argmax()

@@ -10,15 +10,8 @@ from scipy.special import gammaln
 from qpruntime import likelihoods
 from qpruntime.likelihoods.poisson_square import LARGEST_COUNT, by_recursion, by_sum
 from qpruntime.projection.projector import project_arrays
-from qpruntime.quadrature.sigma_star_kernels import OK, exact_point
+from tests.likelihoods.test_heaviside import by_quadrature
 from tests.tools.cases import every_case, refuses
-
-
-def by_quadrature(mu, sigma, y):
-    theta, _, has_frame, split, _, frame = likelihoods.get("poisson").functions()[:6]
-    out = np.empty((1, 4))
-    assert exact_point(split, frame, has_frame, mu, sigma, float(y), theta, out) == OK
-    return out[0]
 
 
 def with_b(b, sigma):
@@ -36,9 +29,8 @@ def test_moments_by_confluent_hypergeometric_functions(mu, sigma, y):
         m, s2 = mpmath.mpf(mu), mpmath.mpf(sigma) ** 2
         a = 1 + 2 * s2
         alpha, h = 2 * s2 / a, m * m / a
-        f0, f1, f2 = (
-            mpmath.hyp1f1(k - y, mpmath.mpf(2 * k + 1) / 2, -h / (2 * s2)) for k in range(3)
-        )
+        z = -h / (2 * s2)
+        f0, f1, f2 = (mpmath.hyp1f1(k - y, mpmath.mpf(2 * k + 1) / 2, z) for k in range(3))
         z = alpha ** (y + mpmath.mpf(1) / 2) / mpmath.sqrt(2 * mpmath.pi * s2)
         z *= mpmath.gamma(y + mpmath.mpf(1) / 2) * f0 / mpmath.factorial(y) * mpmath.exp(-h)
         first = (y * f1 / (s2 * f0) - 1) * 2 * m / a
@@ -83,10 +75,10 @@ def test_sum_equals_recursion(y, b):
 @every_case("y", [0, 1, 2, 9, 60, 1000])
 def test_sigma_star_scales(y):
     for b in (0.0, 1e-6, 0.05, 0.7, 5.0, 60.0, 1e8):
-        unit = by_quadrature(with_b(b, 1.0), 1.0, y)[3] * math.sqrt(3.0)
+        unit = by_quadrature(with_b(b, 1.0), 1.0, y, "poisson")[3] * math.sqrt(3.0)
         for sigma in (1e-6, 1e-3, 30.0, 1e8):
             s = sigma / math.sqrt(1.0 + 2.0 * sigma * sigma)
-            star = by_quadrature(with_b(b, sigma), sigma, y)[3]
+            star = by_quadrature(with_b(b, sigma), sigma, y, "poisson")[3]
             # Far from the likelihood's own peak y log f^2 is larger, and rounds more.
             assert star / s == pytest.approx(unit, rel=1e-13 + 2e-15 * y)
 
@@ -99,7 +91,7 @@ def test_moments_by_the_quadrature_of_sigma_star(y):
     for b in np.concatenate([[0.0, 1e-3], np.linspace(0.05, 1.0, 12) * reach, [2 * reach, 99.0]]):
         mu = with_b(b, 0.6)
         log_z, mean, variance = likelihoods.get("poisson").moments(mu, 0.6, float(y), np.zeros(0))
-        got = by_quadrature(mu, 0.6, y)
+        got = by_quadrature(mu, 0.6, y, "poisson")
         assert got[0] == pytest.approx(log_z, rel=1e-13, abs=1e-13)
         assert got[1] == pytest.approx(mean, rel=1e-12, abs=1e-13 * math.sqrt(variance))
         # Integrated as second moment less first squared, around 0.
@@ -116,13 +108,12 @@ def test_frames_meet(y):
         b = 0.5 * (low + high)
         drop = 0.5 * b * math.hypot(b, 2.0 * math.sqrt(n)) + 2.0 * n * math.asinh(0.5 * b / n**0.5)
         low, high = (b, high) if drop < 46.0 else (low, b)
-    two, one = (by_quadrature(with_b(b * f, 1.0), 1.0, y)[3] for f in (1.0 - 1e-9, 1.0 + 1e-9))
+    means = [with_b(b * f, 1.0) for f in (1.0 - 1e-9, 1.0 + 1e-9)]
+    two, one = (by_quadrature(mu, 1.0, y, "poisson")[3] for mu in means)
     # b itself moves by 2e-9, and log sigma* by less than a tenth of that.
     assert two == pytest.approx(one, rel=3e-10)
-    sides = [
-        likelihoods.get("poisson").frame(with_b(b * f, 1.0), 1.0, float(y), np.zeros(0))[3]
-        for f in (1.0 - 1e-9, 1.0 + 1e-9)
-    ]
+    own = likelihoods.get("poisson")
+    sides = [own.frame(mu, 1.0, float(y), np.zeros(0))[3] for mu in means]
     assert abs(sides[0]) >= 2.0
     assert sides[1] == 0.0
 

@@ -29,19 +29,34 @@ def to_a_power(log_p, power, y, f):
 
 
 def raised(name, mu, sigma, y, power, method):
-    """Log Z, mean and standard deviation of one site, of p^power."""
+    """Log Z, mean and standard deviation of one site, of p^power; y is one number, or a row."""
     projector = Projector(name, method)
     powers = None if power == 1.0 else np.array([power])
+    y = np.array([y] if np.ndim(y) else y, dtype=float)
     found = project_many(projector.likelihood, projector.source, mu, sigma, y, None, powers)
     return [float(np.ravel(v)[0]) for v in (found.log_z, found.mean, found.std)]
 
 
-def errors(name, mu, sigma, y, power=1.0, parameters=None):
+def errors_of(likelihood, log_p, mu, sigma, y, power, marks, count=0.0):
     """Errors of (log Z, mean, sigma_EP, sigma*), in units of what each is allowed: 1 is the limit.
 
     1e-10 of a standard deviation, or of log Z; next to that a mean rounds as a double does, and
-    log p as f and its largest value do where the cavity contradicts it.
+    log p as f and its largest value, `count`, do where the cavity contradicts it.
     """
+    log_z, mean, _, std, star = multiprecision.tilted(log_p, mu, sigma, power, marks)
+    qp, ep = (raised(likelihood, mu, sigma, y, power, method) for method in ("qp", "ep"))
+    close = 1e-10 * (1.0 + abs(log_z)) + 2.0**-52 * count
+    far = 1e-10 * std + 4.0 * np.spacing(abs(mean))
+    return np.abs(
+        [
+            *((qp[0] - log_z) / close, (ep[0] - log_z) / close, (qp[1] - mean) / far),
+            *((ep[1] - mean) / far, (ep[2] / std - 1.0) / 1e-10, (qp[2] / star - 1.0) / 1e-9),
+        ]
+    )
+
+
+def errors(name, mu, sigma, y, power=1.0, parameters=None):
+    """The same by the name of a likelihood that `multiprecision` has."""
     parameters = parameters or {}
     log_p = multiprecision.log_density(name, y, parameters)
     marks = [0.0, *np.log(list(parameters.values()))]
@@ -51,19 +66,9 @@ def errors(name, mu, sigma, y, power=1.0, parameters=None):
         marks = [y]
     elif y > 1.0:
         marks.append(np.log(y))
-    log_z, mean, _, std, star = multiprecision.tilted(log_p, mu, sigma, power, marks)
-    spelt = likelihoods.get(name, **parameters)
-    y = [y] if name == "binomial" else y
-    qp, ep = (raised(spelt, mu, sigma, y, power, method) for method in ("qp", "ep"))
     count = parameters.get("dispersion", 0.0) + (np.max(y) if name != "laplace" else 0.0)
-    close = 1e-10 * (1.0 + abs(log_z)) + 2.0**-52 * count
-    far = 1e-10 * std + 4.0 * np.spacing(abs(mean))
-    return np.abs(
-        [
-            *((qp[0] - log_z) / close, (ep[0] - log_z) / close, (qp[1] - mean) / far),
-            *((ep[1] - mean) / far, (ep[2] / std - 1.0) / 1e-10, (qp[2] / star - 1.0) / 1e-9),
-        ]
-    )
+    spelt = likelihoods.get(name, **parameters)
+    return errors_of(spelt, log_p, mu, sigma, y, power, marks, count)
 
 
 @pytest.mark.interpreted
@@ -77,6 +82,9 @@ def errors(name, mu, sigma, y, power=1.0, parameters=None):
         ("binomial", 52.0, 2.6e-6, (8442680, 42965159)),
         ("binomial", -1.0, 0.026, (8442680, 42965159)),
         ("binomial", 0.0, 1e-4, (8442680, 42965159)),
+        # Seen from far right of the bend.
+        *(("binomial", 60.0, 3.785, (1, 2)), ("binomial", 80.0, 3.785, (1, 3))),
+        ("binomial", 80.0, 5.0, (1, 2)),
     ],
 )
 def test_cavities_that_contradict_the_data(name, mu, sigma, y):

@@ -37,11 +37,8 @@ def drawn(count, seed, largest=0.0):
     rng = np.random.default_rng(seed)
     for _ in range(count):
         sigma, ratio = 10.0 ** rng.uniform(-3.0, 3.0), 10.0 ** rng.uniform(-3.0, 3.0)
-        y = (
-            (float(rng.normal()) + largest * float(rng.uniform(-1.0, 1.0)))
-            * min(ratio, 1.0)
-            * sigma
-        )
+        place = float(rng.normal()) + largest * float(rng.uniform(-1.0, 1.0))
+        y = place * min(ratio, 1.0) * sigma
         mu = y + float(rng.choice([-1.0, 1.0])) * 10.0 ** rng.uniform(-2.0, 3.5) * sigma
         yield mu, sigma, y, {"nu": 10.0 ** rng.uniform(-1.0, 6.0), "scale": ratio * sigma}
 

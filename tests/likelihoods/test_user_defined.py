@@ -1,9 +1,11 @@
 """`Likelihood.from_log_prob`: a user's log density, compiled or called back, is projected right."""
 
 import copy
+import logging
 import math
 import os
 import pickle
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +17,7 @@ from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from qpruntime import NumericalError, infer, likelihoods, project
-from qpruntime.likelihoods import Likelihood
+from qpruntime.likelihoods import Likelihood, user_defined
 from qpruntime.projection.projector import project_arrays
 from tests.tools.cases import every_case, refuses
 from tests.tools.commands import python
@@ -107,13 +109,8 @@ def test_eight_threads_ask_for_one_handle(log_prob):
     with ThreadPoolExecutor(threads) as pool:
         for k in range(rounds):
             # Made anew in every round, so that all threads meet where nothing is compiled yet.
-            likelihood = make(
-                log_prob,
-                theta=[0.5],
-                outcomes=None,
-                log_concave=False,
-                landmarks=at_the_observation,
-            )
+            options = {"outcomes": None, "log_concave": False, "landmarks": at_the_observation}
+            likelihood = make(log_prob, theta=[0.5], **options)
             barrier = threading.Barrier(threads)
 
             def work(likelihood=likelihood, barrier=barrier):
@@ -217,6 +214,8 @@ def test_unpickles_to_one_object():
     probit = likelihoods.get("probit")
     assert pickle.loads(pickle.dumps(probit)) is probit
     assert copy.deepcopy(probit) is probit
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        pickle.dumps(make(lambda f, y: -f * f))
 
 
 @pytest.mark.slow
@@ -225,7 +224,7 @@ def test_functions_typed_in_and_other_processes(tmp_path):
     code = """
 import math, pickle, sys
 from qpruntime import project
-from qpruntime.likelihoods import Likelihood
+from qpruntime.likelihoods import Likelihood, user_defined
 
 def typed(f, y):
     return -abs(f - y)
@@ -244,11 +243,6 @@ print(project(mine, 0.3, 2.0, 1.0)[1])
     typed, other = (float(line) for line in run.stdout.split())
     np.testing.assert_allclose(typed, project(make(lambda f, y: -abs(f - y)), 0.0, 1.0, 1.0)[1])
     np.testing.assert_allclose(other, expected, rtol=1e-14)
-
-
-def test_what_does_not_pickle_says_so():
-    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
-        pickle.dumps(make(lambda f, y: -f * f))
 
 
 def test_compiled_arithmetic_that_differs_is_not_used():
@@ -335,3 +329,31 @@ def test_outcomes():
     own = make(outcomes=None, validate=lambda y: np.asarray(y, float) + 1.0)
     assert own.validate([1.0]).tolist() == [2.0]
     assert make(theta={"slope": 2.0}).parameters == {"slope": 2.0}
+
+
+@every_case(
+    "log_prob, name, why",
+    [
+        (probit_scipy, "probit_scipy", r"numba.njit\(probit_scipy\)\(0.0, y, theta\) says why"),
+        (gaussian_array, "gaussian_array", "it takes arrays of f; let it take one number"),
+        (Robust(4.0), "Robust", "it is a Robust; numba compiles functions"),
+    ],
+)
+def test_what_is_not_compiled_says_so_once(log_prob, name, why, caplog):
+    user_defined.tell_once.cache_clear()
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="qpruntime"):
+        for slope in (1.0, 1.0, 2.0):  # as where parameters are learnt
+            options = {"theta": {"slope": slope}, "outcomes": None, "log_concave": False}
+            project(make(log_prob, **options), 0.1, 1.0, 1, "ep")
+    (message,) = caplog.messages
+    assert message.startswith(f"qpruntime: log_prob {name} runs in Python, uncompiled")
+    assert f"about {user_defined._SLOWER} times as long" in message
+    assert "tablegen.build" in message
+    assert re.search(why, message)
+
+
+def test_what_is_compiled_says_nothing(caplog):
+    with caplog.at_level(logging.WARNING, logger="qpruntime"):
+        project(make(), 0.1, 1.0, 1, "ep")
+    assert not caplog.messages

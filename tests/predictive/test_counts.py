@@ -23,7 +23,6 @@ NORMAL = {
 
 
 def both(rate, y):
-    """P(Y <= y) and P(Y > y)."""
     return [count_tail(rate, y, upper) for upper in (False, True)]
 
 

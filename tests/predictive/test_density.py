@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.special import gammaincc
-from scipy.stats import nbinom, ncx2, norm, poisson
+from scipy.stats import lognorm, nbinom, ncx2, norm, poisson
 
 from qpruntime import NumericalError
 from qpruntime.likelihoods.poisson_square import LARGEST_COUNT
@@ -23,25 +23,27 @@ def one(mean, std):
     return np.array([mean]), np.array([std**2])
 
 
-def by_hermite(mean, std, y):
-    """E Poisson(y | f^2) by 100 Gauss-Hermite nodes, for standard deviations that these resolve."""
-    nodes, weights = unit_normal(100)
-    return poisson.pmf(np.asarray(y)[:, None], (mean + std * nodes) ** 2) @ weights
-
-
 @pytest.mark.parametrize(("mean", "std"), LATENT[:3])
 def test_exact_pmf_by_quadrature(mean, std):
-    y = np.arange(9)
-    wanted = by_hermite(mean, std, y)
+    """E Poisson(y | f^2) by 100 Gauss-Hermite nodes, for standard deviations that these resolve."""
+    y, (nodes, weights) = np.arange(9), unit_normal(100)
+    wanted = poisson.pmf(y[:, None], (mean + std * nodes) ** 2) @ weights
     np.testing.assert_allclose(np.exp(log_pmf(*one(mean, std), y)), wanted, rtol=1e-10)
 
 
+#: Likewise for rates e^f: typical, wide, narrow, large, next to nothing.
+BOTH = [("square", *case) for case in LATENT]
+BOTH += [("exp", *case) for case in ((1.3, 0.4), (0.1, 1.5), (2.0, 1e-3), (6.0, 0.3), (-8.0, 0.5))]
+
+
 @pytest.mark.interpreted
-@every_case(("mean", "std"), LATENT)
-def test_gamma_matches_two_moments_of_the_rate(mean, std):
-    average, scale = LINKS["square"].gamma(*one(mean, std))
-    rate = ncx2(1, (mean / std) ** 2, scale=std**2)
+@every_case(("link", "mean", "std"), BOTH)
+def test_gamma_matches_two_moments_of_the_rate(link, mean, std):
+    average, scale = LINKS[link].gamma(*one(mean, std))
+    square = ncx2(1, (mean / std) ** 2, scale=std**2)
+    rate = square if link == "square" else lognorm(std, scale=np.exp(mean))
     assert average[0] == pytest.approx(rate.mean(), rel=1e-12)
+    assert LINKS[link].mean_rate(*one(mean, std))[0] == average[0]
     # scipy's variance of a narrow rate cancels less than this.
     assert average[0] * scale[0] == pytest.approx(rate.var(), rel=1e-9)
 
@@ -76,25 +78,22 @@ def test_sums_to_one_with_the_right_mean(mean, std, predictive):
     assert p @ y == pytest.approx(mean**2 + std**2, rel=1e-11)
 
 
-@every_case(("mean", "std"), LATENT)
-def test_quantiles_of_the_exact_predictive(mean, std):
-    # P(Y <= y | f) = Q(y + 1, f^2), the regularised incomplete gamma function.
+@every_case(("link", "mean", "std"), BOTH)
+def test_quantiles_of_the_exact_predictive(link, mean, std):
+    rate = np.square if link == "square" else np.exp
+
+    # P(Y <= y | f) = Q(y + 1, rate), the regularised incomplete gamma function.
     def below(y):
-        if y < 0:
-            return 0.0
-        points = [mean - k * std for k in (-3, 0, 3)]
-        value, _ = quad(
-            lambda f: gammaincc(y + 1.0, f * f) * norm.pdf(f, mean, std),
-            mean - 9.0 * std,
-            mean + 9.0 * std,
-            points=points,
+        return quad(
+            lambda f: gammaincc(y + 1.0, rate(f)) * norm.pdf(f, mean, std),
+            *(mean - 9.0 * std, mean + 9.0 * std),
+            points=[mean - k * std for k in (-3, 0, 3)],
             epsabs=1e-12,
             limit=500,
-        )
-        return value
+        )[0]
 
-    for level, count in zip(Q, quantiles(*one(mean, std), Q)[0], strict=True):
-        assert below(count - 1) < level + 1e-10
+    for level, count in zip(Q, quantiles(*one(mean, std), Q, link=link)[0], strict=True):
+        assert count == 0 or below(count - 1) < level + 1e-10
         assert below(count) > level - 1e-10
 
 

@@ -92,15 +92,12 @@ def test_neither_monotone_nor_decided_by_the_sign():
     np.testing.assert_allclose(found, quantile, rtol=1e-5)
 
 
-def test_falling_and_shifted():
+def test_falling_shifted_and_flat():
     found = scores(own(lambda f, y: -np.logaddexp(0.0, y * f), "falling"), *at(TINY, 1.0))
     np.testing.assert_allclose(found, -TINY * logistic_slope(1.0), rtol=3e-6)
     # Not odd: at mean 0 one class is ahead by a little, and a tiny mean does not turn that.
     found = scores(own(lambda f, y: -np.logaddexp(0.0, -y * (f + 4e-5)), "shifted"), *at(TINY, 1.0))
     np.testing.assert_allclose(found, (TINY + 4e-5) * logistic_slope(1.0), rtol=1e-5)
-
-
-def test_nothing_to_tell():
     assert (np.abs(scores(own(lambda f, y: math.log(0.5), "flat"), *at(TINY, 1.0))) < 1e-10).all()
 
 

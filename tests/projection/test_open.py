@@ -32,7 +32,6 @@ def exact(name, mu, sigma, y):
 
 
 def error(name, mu, sigma, y):
-    """Largest relative error of the default table."""
     got = project_arrays(name, mu, sigma, y)
     assert got.inside.all()
     return np.abs(got.std / exact(name, mu, sigma, y) - 1.0).max()

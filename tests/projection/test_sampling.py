@@ -187,15 +187,11 @@ def test_likelihoods_of_every_kind_and_seeds():
 
 
 def test_too_few_effective_samples_warn():
+    def noise(f, y):
+        return 20.0 * np.random.default_rng(9).standard_normal(f.shape)
+
     with pytest.warns(SamplingWarning, match=r"effective sample size is .*raise n"):
-        project_sampled(
-            lambda f, y: 20.0 * np.random.default_rng(9).standard_normal(f.shape),
-            0.0,
-            1.0,
-            1.0,
-            n_samples=200,
-            random_state=9,
-        )
+        project_sampled(noise, 0.0, 1.0, 1.0, n_samples=200, random_state=9)
 
 
 @every_case(

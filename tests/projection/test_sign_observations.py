@@ -22,9 +22,8 @@ def test_rows_as_they_are_alone(name):
     """The very numbers of each likelihood, by EP and by the rule that QP integrates with."""
     own = get(name)
     for method in ("ep", "qp"):
-        found = project_arrays(
-            signed(own), MU, SIGMA, np.where(SOME, Y, encoded(Y)), method, "exact"
-        )
+        y = np.where(SOME, Y, encoded(Y))
+        found = project_arrays(signed(own), MU, SIGMA, y, method, "exact")
         for likelihood, some in ((own, SOME), ("probit", ~SOME)):
             alone = project_arrays(likelihood, MU[some], SIGMA[some], Y[some], method, "exact")
             for ours, theirs in zip(found[:3], alone[:3], strict=True):

@@ -9,7 +9,9 @@ from qpruntime import InputError, NumericalError, TableError, likelihoods
 from qpruntime.projection import interpolation, site_kernel
 from qpruntime.projection.projector import Projector
 from qpruntime.quadrature.sigma_star_kernels import DECAY, NO_MASS, OK
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
+
+pytestmark = pytest.mark.interpreted
 
 
 def one(projector, mu, sigma, y, power=1.0):
@@ -19,7 +21,6 @@ def one(projector, mu, sigma, y, power=1.0):
     )
 
 
-@pytest.mark.interpreted
 @every_case(
     ("name", "mu", "sigma", "y"),
     [
@@ -32,16 +33,14 @@ def one(projector, mu, sigma, y, power=1.0):
 )
 def test_shipped_tables(name, mu, sigma, y):
     status, log_z, mean, std, where = one(Projector(name), mu, sigma, y)
-    expected = site_kernel.project_many(
-        likelihoods.get(name), Projector(name, "qp", "exact").source, mu, sigma, y
-    )
+    source = Projector(name, "qp", "exact").source
+    expected = site_kernel.project_many(likelihoods.get(name), source, mu, sigma, y)
     assert (status, where) == (OK, site_kernel.INSIDE)
     assert log_z == pytest.approx(float(expected.log_z), rel=1e-10)
     assert mean == pytest.approx(float(expected.mean), rel=1e-10)
     assert std == pytest.approx(float(expected.std), rel=2e-9)
 
 
-@pytest.mark.interpreted
 def test_arguments_and_statuses_in_words():
     likelihood = likelihoods.get("probit")
     source = Projector("probit", "ep").source
@@ -51,10 +50,8 @@ def test_arguments_and_statuses_in_words():
     for status, words in ((DECAY, "does not decay"), (NO_MASS, "no finite mass")):
         with pytest.raises(NumericalError, match=f"{words} for the cavity N"):
             site_kernel.raise_status(status, likelihood, 0.0, 1.0, 1.0)
-    with pytest.raises(TableError, match="damaged"):
-        site_kernel.raise_status(
-            site_kernel.DAMAGED, likelihood, 0.0, 1.0, 1.0, SimpleNamespace(path="probit.h5")
-        )
+    given = site_kernel.DAMAGED, likelihood, 0.0, 1.0, 1.0, SimpleNamespace(path="probit.h5")
+    refuses("damaged", site_kernel.raise_status, *given, error=TableError)
 
 
 CAVITY = -1.0, 0.8, 1.0
@@ -66,7 +63,6 @@ def by_source(source, cavity=CAVITY, power=1.0, name="probit"):
 
 
 def exact(method, cavity=CAVITY):
-    """Return log Z, mean and standard deviation without a table."""
     status, log_z, mean, std, _ = one(Projector("probit", method, "exact"), *cavity)
     assert status == OK
     return log_z, mean, std
@@ -80,7 +76,6 @@ def grid(star, outside_exact=False):
     return site_kernel.GRID, True, outside_exact, values, axes, 0, 0
 
 
-@pytest.mark.interpreted
 def test_a_grid():
     log_z, mean, std = exact("ep")
     assert by_source(grid(0.5 * std)) == (OK, log_z, mean, 0.5 * std, site_kernel.INSIDE)
@@ -96,7 +91,6 @@ def test_a_grid():
 
 
 def surfaces(kind, stored, outside_exact=False, power=None):
-    """Return the source of a table of surfaces that are constant."""
     values = np.ascontiguousarray(np.broadcast_to(stored, (1, 7, 7, 4)).reshape(1, 7, 28))
     axes = interpolation.pack(
         [-2.0, 2.0, 0.5, -1.0, 0.5, 4.0 / 3.0, 0.0], interpolation.MIRROR, [1.0]
@@ -107,7 +101,6 @@ def surfaces(kind, stored, outside_exact=False, power=None):
     return kind, False, outside_exact, values, axes, interpolation.lookup.handle, 0
 
 
-@pytest.mark.interpreted
 def test_surfaces():
     stored = np.array([-0.4, 0.25, np.log(0.75), np.log(0.5)])
     std = 0.8 * 0.75
@@ -130,7 +123,6 @@ def test_surfaces():
     assert by_source(surfaces(site_kernel.SURFACES_WP, stored), power=0.5)[0] == site_kernel.POWERED
 
 
-@pytest.mark.interpreted
 def test_surfaces_of_a_power():
     """They serve the power that they were built for; any other is integrated."""
     stored = np.array([-0.4, 0.25, np.log(0.75), np.log(0.5)])
@@ -146,12 +138,10 @@ def test_surfaces_of_a_power():
     assert whole[1:4] == pytest.approx(exact("qp"), rel=1e-12)
 
 
-@pytest.mark.interpreted
 def test_rows_without_weight_keep_their_cavity():
     likelihood = likelihoods.get("probit")
     source = Projector("probit", "ep").source
-    found = site_kernel.project_many(
-        likelihood, source, *np.full((2, 2), CAVITY[:2]).T, 1.0, powers=np.array([0.0, 1.0])
-    )
+    cavities, powers = np.full((2, 2), CAVITY[:2]).T, np.array([0.0, 1.0])
+    found = site_kernel.project_many(likelihood, source, *cavities, 1.0, powers=powers)
     assert (found.log_z[0], found.mean[0], found.std[0]) == (0.0, CAVITY[0], CAVITY[1])
     assert (found.log_z[1], found.mean[1], found.std[1]) == pytest.approx(exact("ep"), rel=1e-14)

@@ -1,6 +1,5 @@
 """Opening a table file, and refusing everything else. Lookups are in test_table_lookup.py."""
 
-import json
 import pickle
 import shutil
 from pathlib import Path
@@ -17,15 +16,7 @@ from tests.tools.cases import refuses
 
 @pytest.fixture
 def copy(small_table, tmp_path):
-    """Return a private copy of the small table."""
     return Path(shutil.copy(small_table, tmp_path / "probit.h5"))
-
-
-def rewrite(path, **fields):
-    """Change fields of the metadata in place, and seal the file again."""
-    with h5py.File(path, "r+") as file:
-        file.attrs["metadata"] = json.dumps(json.loads(file.attrs["metadata"]) | fields)
-    seal(path)
 
 
 def test_open(small_table):
@@ -58,14 +49,12 @@ def test_open_by_name(small_table, tmp_path, monkeypatch):
     assert table_directory().is_absolute()
 
 
-def test_refuses_what_is_not_there(tmp_path):
-    with pytest.raises(TableError, match=r"no table at .*missing\.h5.*tablegen build --output"):
-        open_table(tmp_path / "missing.h5")
-    refuses("is a directory", open_table, tmp_path, error=TableError)
-
-
-def test_refuses_other_files(tmp_path, copy):
+def test_refuses_other_files(tmp_path, small_table):
     text = tmp_path / "table.h5"
+    words = r"no table at .*table\.h5.*tablegen build --output"
+    refuses(words, open_table, text, error=TableError)
+    refuses("is a directory", open_table, tmp_path, error=TableError)
+    refuses("outside must be one of", open_table, small_table, outside="extrapolate")
     for content in (b"", b"not HDF5 at all\n" * 1000):
         text.write_bytes(content)
         refuses("not an HDF5 file", open_table, text, error=TableError)
@@ -84,26 +73,6 @@ def test_refuses_what_other_programs_changed(copy):
     refuses("the seal does not fit", open_table, copy, error=TableError)
     seal(copy)
     assert open_table(copy, verify=True).values.shape == (1, 41, 21)
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"schema": 99}, "schema is 99"),
-        ({"likelihood": "cauchit"}, "likelihood 'cauchit'; this version knows"),
-        ({"dtype": "float32"}, "metadata says float32"),
-        ({"outcomes": [0.0, 1.0]}, "6888 bytes of data at 2048.*, 13776 bytes"),
-        ({"outcomes": [2.0]}, "outcomes"),
-        ({"kind": "spline"}, "kind"),
-    ],
-)
-def test_refuses_other_metadata(copy, fields, words):
-    rewrite(copy, **fields)
-    refuses(words, open_table, copy, error=TableError)
-
-
-def test_refuses_unknown_outside(small_table):
-    refuses("outside must be one of", open_table, small_table, outside="extrapolate")
 
 
 def test_pickles_refer_to_the_table_by_its_hash(small_table, tmp_path, monkeypatch):

@@ -103,14 +103,10 @@ def test_outside_values(mu, sigma, y):
 
 
 @pytest.mark.interpreted
-def test_never_above_sigma_ep():
+def test_never_above_sigma_ep_and_float32_values():
     star, inside = synthetic(f=lambda mu, ell: 100.0 + 0.0 * mu * ell).lookup([-1.0, 0.5], 0.5, 1)
     assert inside.all()
     np.testing.assert_array_equal(star, project("probit", [-1.0, 0.5], 0.5, 1, method="ep")[1])
-
-
-@pytest.mark.interpreted
-def test_float32_values():
     star, inside = synthetic(dtype="float32").lookup(0.3, 1.0, 1)
     assert inside
     assert star == pytest.approx(surface(0.3, 0.0), rel=1.2e-7)  # eps of float32

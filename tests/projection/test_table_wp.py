@@ -20,9 +20,10 @@ from tablegen.console import plot
 from tablegen.second_rule import wp as second_wp
 from tablegen.surfaces import build as tables
 from tablegen.surfaces import errors as surface_errors
-from tablegen.surfaces import node_counts as resolution
 from tablegen.verify import verify
 from tests.tools.cases import every_case, refuses
+
+pytestmark = pytest.mark.usefixtures("few_points")
 
 
 def log_prob(f, y, theta):
@@ -32,21 +33,9 @@ def log_prob(f, y, theta):
 
 @cache  # compiled once
 def graded(slope=1.7):
-    """A logistic likelihood of one's own."""
-    made = Likelihood.from_log_prob(
-        log_prob, name="graded", theta={"slope": slope}, outcomes=[-1, 1], log_concave=True
-    )
+    options = {"theta": {"slope": slope}, "outcomes": [-1, 1], "log_concave": True}
+    made = Likelihood.from_log_prob(log_prob, name="graded", **options)
     return replace(made, mirror=True)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_points():
-    """Look for cells on few lines, and certify at few points."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(surface_errors, "POINTS", 100)
-        patch.setattr(tables, "_CHECKS", 100)
-        patch.setattr(resolution, "_LINES", (0.0, 0.33, 0.5, 0.84, 1.0))
-        yield
 
 
 RANGE = {"mu_range": (-1.4, 1.4), "log10_sigma_range": (-0.25, 0.02)}
@@ -54,8 +43,7 @@ TINY = {"mu_range": (-0.5, 0.5), "log10_sigma_range": (-0.1, 0.1)}
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """Path of a table for p = 1.5."""
+def built(few_points, tmp_path_factory):
     path = tmp_path_factory.mktemp("wp") / "graded.h5"
     build(graded(), path, preset="surfaces", projection="wp", p=1.5, workers=2, **RANGE)
     return path
@@ -99,9 +87,8 @@ def test_lookups_equal_quadrature(built):
 @pytest.mark.parametrize("p", [pytest.param(1.0, marks=pytest.mark.slow), 4.0])
 def test_other_orders(tmp_path, p):
     path = tmp_path / "x.h5"
-    build(
-        graded(), path, preset="surfaces", projection="wp", p=p, tolerance=1e-4, workers=2, **TINY
-    )
+    options = {"projection": "wp", "p": p, "tolerance": 1e-4, "workers": 2, **TINY}
+    build(graded(), path, preset="surfaces", **options)
     mu, sigma = np.linspace(-0.5, 0.5, 40), 10.0 ** np.linspace(-0.0999, 0.0999, 40)
     mean, std = project(None, mu, sigma, 1.0, "wp", path)
     exact_mean, exact_std = project(graded(), mu, sigma, 1.0, "wp", p=p)

@@ -14,29 +14,17 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import interpolation
 from qpruntime.projection.projector import Projector, project_arrays
 from tablegen import build
-from tablegen.surfaces import build as tables
-from tablegen.surfaces import errors as surface_errors
-from tablegen.surfaces import node_counts
 from tests.tools.cases import every_case, refuses
 from tests.tools.commands import python
 from tests.tools.surface_models import cloglog, gumbel, ordinal
 
+pytestmark = pytest.mark.usefixtures("few_points")
 #: Of all tables built here; sites and evidence then agree ten times better than 1e-6.
 TOLERANCE = 1e-7
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_points():
-    """Few lines, and few points certified: what is tested here is not the certificate."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(surface_errors, "POINTS", 100)
-        patch.setattr(tables, "_CHECKS", 200)
-        patch.setattr(node_counts, "_LINES", (0.0, 0.33, 0.5, 0.84, 1.0))
-        yield
-
-
 @pytest.fixture(scope="module")
-def graded(tmp_path_factory):
+def graded(few_points, tmp_path_factory):
     """Path of a table of the ordinal likelihood: mu -4 to 4, log10 sigma -1 to 0.5."""
     path = tmp_path_factory.mktemp("surfaces") / "ordinal.h5"
     build(ordinal(), path, mu_range=(-4, 4), log10_sigma_range=(-1, 0.5), tolerance=TOLERANCE)
@@ -44,15 +32,14 @@ def graded(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def links(tmp_path_factory):
-    """Path of a table of a likelihood of two classes."""
+def links(few_points, tmp_path_factory):
     path = tmp_path_factory.mktemp("surfaces") / "links.h5"
     build(cloglog(), path, mu_range=(-2, 2), log10_sigma_range=(-0.7, 0.3), tolerance=TOLERANCE)
     return path
 
 
 @pytest.fixture(scope="module")
-def skewed(tmp_path_factory):
+def skewed(few_points, tmp_path_factory):
     """Paths of two tables of one likelihood: over mu - y, and with a third axis."""
     directory = tmp_path_factory.mktemp("surfaces")
     kwargs = {"log10_sigma_range": (-0.7, 0.1), "tolerance": TOLERANCE}
@@ -256,12 +243,8 @@ def test_outside_is_integrated_where_the_code_is_at_hand(graded, data):
 def test_other_code_of_the_same_name_is_refused(graded, data):
     K, y, _ = data
     refuses(r"its parameters are .*'high': 1.5", infer, K, y, ordinal(high=1.5), table=graded)
-    other = Likelihood.from_log_prob(
-        lambda f, y, theta: -0.5 * (f - y) ** 2,
-        name="graded",
-        theta={"low": -1.0, "high": 1.0},
-        log_concave=True,
-    )
+    options = {"name": "graded", "theta": {"low": -1.0, "high": 1.0}, "log_concave": True}
+    other = Likelihood.from_log_prob(lambda f, y, theta: -0.5 * (f - y) ** 2, **options)
     refuses(r"log p\(y = 0 \| f = -3.44\) is -5.9168, not ", infer, K, y, other, table=graded)
     refuses(r"for the likelihood 'graded\(high=1, low=-1\)'", infer, K, y, "probit", table=graded)
 
@@ -327,7 +310,6 @@ def test_a_likelihood_that_takes_no_such_observations_is_another(graded):
 
 
 def test_plain_likelihoods_do_as_well(tmp_path, data):
-    """A `Likelihood` made by hand: only `split` is required."""
     from qpruntime._pointers import SPLIT, Pointer
     from qpruntime._validation import finite
 

@@ -1,10 +1,7 @@
 """The public estimators, each with small data: add a name here to try all properties on it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -34,121 +31,74 @@ class Data:
     (after multiplication by 8) hold exactly.
     """
 
-    rows: dict[str, Any]
+    rows: dict
     new: pd.DataFrame
-    rest: dict[str, Any] = field(default_factory=dict)
+    rest: dict = field(default_factory=dict)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(next(iter(self.rows.values())))
 
     @property
-    def X(self) -> Any:
+    def X(self):
         return self.arguments()["X"]
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self):
         return self.rows | self.rest
 
-    def take(self, rows: Any) -> Data:
-        """Return some observations, in the order given."""
+    def take(self, rows):
         taken = {
             name: value.iloc[rows].reset_index(drop=True) if hasattr(value, "iloc") else value[rows]
             for name, value in self.rows.items()
         }
         return replace(self, rows=taken)
 
-    def given(self, **changed: Any) -> Data:
+    def given(self, **changed):
         """Return the data with some arguments replaced, or added to those of observations."""
         rest = {name: changed.pop(name) for name in list(changed) if name in self.rest}
         return replace(self, rows=self.rows | changed, rest=self.rest | rest)
 
-    def on_features(self, change: Callable[[Any], Any]) -> Data:
+    def on_features(self, change):
         """Return the data with features changed, both those of the fit and the new ones."""
         return replace(self.given(X=change(self.X)), new=change(self.new))
 
 
-def _predict_proba(model: Any, X: Any) -> Any:
-    return model.predict_proba(X)
-
-
-def _distribution(model: Any, X: Any) -> Any:
+def _distribution(model, X):
     return np.column_stack([model.predict(X), model.predict_quantiles(X)])
 
 
-def _rates(model: Any, X: Any) -> Any:
-    return np.column_stack([model.predict(X), model.predict_log_pmf(X, np.full(len(X), 2))])
-
-
-def _utilities(model: Any, X: Any) -> Any:
-    return np.column_stack(model.utility(X))
-
-
-def _forecasts(model: Any, X: Any) -> Any:
-    return np.column_stack([model.predict(len(X), X), model.predict_quantiles(len(X), X=X)])
-
-
-def _reverse_columns(found: Any) -> Any:
+def _reverse_columns(found):
     return found[:, ::-1]
 
 
-def _same(found: Any) -> Any:
+def _same(found):
     return found
 
 
 @dataclass(frozen=True)
 class Case:
-    """One estimator, how it is made, its data, and which properties it does not have.
-
-    Parameters
-    ----------
-    make
-        Return an estimator that is not fitted.
-    data
-        Return its data.
-    predict
-        Return numbers of a fitted model at new features, one row for each.
-    target
-        Argument of `fit` that holds observations.
-    renamed
-        Return pairs of data with other labels, and how its predictions become those of before.
-    shifts
-        Origins that observations may have, beside units: (0,) for positive ones, which have none.
-    missing
-        Whether observations that are missing are "refused" or "left out".
-    gaps
-        Whether features may be missing; else they are refused.
-    alike
-        What a fit to observations that are all equal does, by their value: "refused", or how far
-        expectations at the features of the fit may be from it, which a prior may pull away.
-    doubled
-        How far a weight of 2 may be from the row twice, as `rtol`.
-    lacks
-        Properties that do not apply, each with the reason.
-    broken
-        Properties that fail, each with what is wrong.
-    rtol
-        Between fits that should agree: how far solutions of the same tolerance may differ.
-    """
+    """One estimator, how it is made, its data, and which properties it does not have."""
 
     name: str
-    make: Callable[[], Any]
-    data: Callable[[], Data]
-    predict: Callable[[Any, Any], Any]
-    target: str = "y"
-    renamed: Callable[[Data], list[tuple[Data, Callable[[Any], Any]]]] | None = None
-    shifts: tuple[float, ...] = ()
-    missing: str = "refused"
-    gaps: bool = True
-    alike: dict[float, float | str] = field(default_factory=dict)
-    doubled: float = 1e-9
-    lacks: dict[str, str] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)
-    rtol: float = 1e-9
+    make: Any  # returns an estimator that is not fitted
+    data: Any  # returns its data
+    predict: Any  # numbers of a fitted model at new features, one row for each
+    target: str = "y"  # argument of `fit` that holds observations
+    renamed: Any = None  # pairs of data with other labels, and how predictions become those before
+    shifts: tuple = ()  # origins of observations, beside units: (0,) for positive ones, without any
+    missing: str = "refused"  # or "left out": observations that are missing
+    gaps: bool = True  # whether features may be missing; else they are refused
+    #: What a fit to observations that are all equal does, by their value: "refused", or how far
+    #: expectations at the features of the fit may be from it, which a prior may pull away.
+    alike: dict = field(default_factory=dict)
+    doubled: float = 1e-9  # how far a weight of 2 may be from the row twice, as `rtol`
+    lacks: dict = field(default_factory=dict)  # properties that do not apply, with reasons
+    broken: dict = field(default_factory=dict)  # properties that fail, with what is wrong
+    rtol: float = 1e-9  # between fits that should agree: solutions of the same tolerance
 
-    def fit(self, data: Data) -> Any:
+    def fit(self, data):
         return self.make().fit(**data.arguments())
 
-    def numbers(self, data: Data) -> Any:
-        """Fit, and return what is predicted at the new features."""
+    def numbers(self, data):
         return self.predict(self.fit(data), data.new)
 
 
@@ -157,32 +107,29 @@ class Case:
 ROWS = 32
 
 
-def _features(rows: int, seed: int) -> pd.DataFrame:
+def _features(rows, seed):
     X = np.random.default_rng(seed).normal(size=(rows, 2)) * [1.0, 2.0]
     return pd.DataFrame(np.round(8.0 * X) / 8.0, columns=["a", "b"])
 
 
 @cache
-def _plain() -> tuple[pd.DataFrame, Any, pd.DataFrame]:
+def _plain():
     X = _features(ROWS, 0)
     noise = np.random.default_rng(1).normal(size=ROWS)
     return X, np.sin(X["a"].to_numpy()) + 0.3 * X["b"].to_numpy() + 0.3 * noise, _features(5, 2)
 
 
-def _observed(observe: Callable[[Any], Any]) -> Callable[[], Data]:
-    def data() -> Data:
-        X, f, new = _plain()
-        return Data({"X": X, "y": observe(f)}, new)
-
-    return data
+def _observed(observe):
+    X, f, new = _plain()
+    return Data({"X": X, "y": observe(f)}, new)
 
 
-def _survival() -> Data:
+def _survival():
     X, f, new = _plain()
     return Data({"X": X, "y": np.exp(f), "event": np.arange(ROWS) % 4 != 0}, new)
 
 
-def _comparisons() -> Data:
+def _comparisons():
     items, _, new = _plain()
     items = items[:8]
     rng = np.random.default_rng(3)
@@ -191,38 +138,31 @@ def _comparisons() -> Data:
     return Data({"pairs": pairs, "scores": (gain > 0.0).astype(float)}, new, {"X": items})
 
 
-def _grouped(observe: Callable[[Any], Any]) -> Callable[[], Data]:
-    def data() -> Data:
-        X, f, new = _plain()
-        groups = np.arange(ROWS) % 4
-        X = X.assign(g=groups)
-        y = observe(f + np.array([0.6, -0.5, 0.1, -0.4])[groups])
-        return Data({"X": X, "y": y}, new.assign(g=np.arange(5) % 4))
-
-    return data
+def _grouped(observe):
+    X, f, new = _plain()
+    groups = np.arange(ROWS) % 4
+    y = observe(f + np.array([0.6, -0.5, 0.1, -0.4])[groups])
+    return Data({"X": X.assign(g=groups), "y": y}, new.assign(g=np.arange(5) % 4))
 
 
-def _series(observe: Callable[[Any], Any]) -> Callable[[], Data]:
-    def data() -> Data:
-        X, f, new = _plain()
-        return Data({"y": observe(f), "X": X, "index": np.arange(ROWS)}, new)
-
-    return data
+def _series(observe):
+    X, f, new = _plain()
+    return Data({"y": observe(f), "X": X, "index": np.arange(ROWS)}, new)
 
 
-def _counts(f: Any) -> Any:
+def _counts(f):
     return np.random.default_rng(4).poisson(np.exp(0.5 + 0.7 * f))
 
 
 # --- Labels of another name.
 
 
-def _relabelled(data: Data, words: list[str]) -> Data:
+def _relabelled(data, words):
     y = data.rows["y"]
     return data.given(y=np.array(words)[np.searchsorted(np.unique(y), y)])
 
 
-def _renamed_classes(data: Data) -> list[tuple[Data, Callable[[Any], Any]]]:
+def _renamed_classes(data):
     words = ["ant", "bee", "cat"][: np.unique(data.rows["y"]).size]
     return [
         (_relabelled(data, words), _same),
@@ -231,7 +171,7 @@ def _renamed_classes(data: Data) -> list[tuple[Data, Callable[[Any], Any]]]:
     ]
 
 
-def _renamed_items(data: Data) -> list[tuple[Data, Callable[[Any], Any]]]:
+def _renamed_items(data):
     order = np.random.default_rng(5).permutation(len(data.X))
     items = data.X.iloc[order].reset_index(drop=True)
     pairs = np.argsort(order)[data.rows["pairs"]]
@@ -239,8 +179,8 @@ def _renamed_items(data: Data) -> list[tuple[Data, Callable[[Any], Any]]]:
     return [(data.given(X=items, pairs=pairs), _same), (swapped, _same)]
 
 
-def _renamed_groups(data: Data) -> list[tuple[Data, Callable[[Any], Any]]]:
-    def named(names: list[Any]) -> Data:
+def _renamed_groups(data):
+    def named(names):
         return data.on_features(lambda X: X.assign(g=np.array(names)[X["g"]]))
 
     return [(named(["d", "b", "a", "c"]), _same), (named([50, 10, 40, -20]), _same)]
@@ -266,32 +206,38 @@ _LEARNT = 1e-6
 _TWO_SITES = 8e-3
 
 _LABELS = {
-    "predict": _predict_proba,
+    "predict": lambda model, X: model.predict_proba(X),
     "renamed": _renamed_classes,
     "alike": {0: "refused", 1: "refused"},
 }
 _GROUPS = {"predict": _distribution, "renamed": _renamed_groups, "gaps": False, "rtol": _LEARNT}
-_SERIES = {"predict": _forecasts, "missing": "left out", "gaps": False, "rtol": _LEARNT}
+_SERIES = {
+    "predict": lambda model, X: np.column_stack(
+        [model.predict(len(X), X), model.predict_quantiles(len(X), X=X)]
+    ),
+    **{"missing": "left out", "gaps": False, "rtol": _LEARNT},
+}
 _REALS = {"predict": _distribution, "shifts": (0.0, 1e6), "alike": {0: 1e-12, 3.5: 1e-9}}
 
 
-def _effects(family: str) -> EffectsModel:
+def _effects(family):
     terms = [Fixed("a"), Fixed("b"), Groups("g")]
     return EffectsModel(terms, family, integrate="mode", correction=None)
 
 
-def _forecaster(family: str) -> GPForecaster:
+def _forecaster(family):
     return GPForecaster(
         (), trend="level", noise=False, family=family, integrate="mode", cycle=False,
         drift=False, outliers=False,
     )  # fmt: skip
 
 
-_three = _observed(lambda f: np.digitize(f, [-0.5, 0.5]))
-_real = _observed(lambda f: f)
+_three = partial(_observed, lambda f: np.digitize(f, [-0.5, 0.5]))
+_real = partial(_observed, lambda f: f)
 CASES = [
     Case(
-        "classifier", lambda: GPClassifier(**_OPTIONS), _observed(lambda f: (f > 0.0).astype(int)),
+        "classifier", lambda: GPClassifier(**_OPTIONS),
+        partial(_observed, lambda f: (f > 0.0).astype(int)),
         **_LABELS, doubled=_TWO_SITES, lacks=_NO_UNIT,
     ),
     Case(
@@ -307,8 +253,9 @@ CASES = [
         "regressor-gaussian", lambda: GPRegressor(**_OPTIONS), _real, **_REALS, lacks=_NO_LABELS
     ),
     Case(
-        "regressor-gamma", lambda: GPRegressor(likelihood="gamma", **_OPTIONS), _observed(np.exp),
-        _distribution, shifts=(0.0,), alike={0: "refused", 3.5: 0.2}, doubled=_TWO_SITES,
+        "regressor-gamma", lambda: GPRegressor(likelihood="gamma", **_OPTIONS),
+        partial(_observed, np.exp), _distribution, shifts=(0.0,),
+        alike={0: "refused", 3.5: 0.2}, doubled=_TWO_SITES,
         lacks=_NO_LABELS,
     ),
     Case(
@@ -316,8 +263,9 @@ CASES = [
         **_REALS, doubled=_TWO_SITES, lacks=_NO_LABELS,
     ),
     Case(
-        "poisson", lambda: GPPoissonRegressor(**_OPTIONS), _observed(_counts),
-        _rates, alike=_COUNTS_ALIKE, doubled=_TWO_SITES, lacks=_NO_LABELS | _NO_UNIT,
+        "poisson", lambda: GPPoissonRegressor(**_OPTIONS), partial(_observed, _counts),
+        lambda m, X: np.column_stack([m.predict(X), m.predict_log_pmf(X, np.full(len(X), 2))]),
+        alike=_COUNTS_ALIKE, doubled=_TWO_SITES, lacks=_NO_LABELS | _NO_UNIT,
     ),
     Case(
         "ordinal", lambda: GPOrdinal(**_OPTIONS), _three,
@@ -330,23 +278,24 @@ CASES = [
     ),
     Case(
         "preference", lambda: GPPreference(**_OPTIONS), _comparisons,
-        _utilities, target="scores", renamed=_renamed_items, doubled=_TWO_SITES, gaps=False,
+        lambda model, X: np.column_stack(model.utility(X)),
+        target="scores", renamed=_renamed_items, doubled=_TWO_SITES, gaps=False,
         lacks=_NO_UNIT | {"all equal": "scores that are all equal still say which items won"},
     ),
     Case(
-        "effects-gaussian", lambda: _effects("gaussian"), _grouped(lambda f: f),
+        "effects-gaussian", lambda: _effects("gaussian"), partial(_grouped, lambda f: f),
         **_GROUPS, shifts=(0.0, 1e6), alike={0: 1e-9, 3.5: 1e-6}, lacks=_BY_NAME,
     ),
     Case(
-        "effects-poisson", lambda: _effects("poisson"), _grouped(_counts),
+        "effects-poisson", lambda: _effects("poisson"), partial(_grouped, _counts),
         **_GROUPS, alike=_COUNTS_ALIKE, lacks=_BY_NAME | _NO_UNIT,
     ),
     Case(
-        "forecaster-gaussian", lambda: _forecaster("gaussian"), _series(lambda f: f),
+        "forecaster-gaussian", lambda: _forecaster("gaussian"), partial(_series, lambda f: f),
         **_SERIES, shifts=(0.0, 1e6), alike={0: 1e-9, 3.5: 1e-6}, lacks=_NO_LABELS | _NO_WEIGHTS,
     ),
     Case(
-        "forecaster-poisson", lambda: _forecaster("poisson"), _series(_counts),
+        "forecaster-poisson", lambda: _forecaster("poisson"), partial(_series, _counts),
         **_SERIES, alike=_COUNTS_ALIKE, lacks=_NO_LABELS | _NO_UNIT | _NO_WEIGHTS,
     ),
 ]  # fmt: skip

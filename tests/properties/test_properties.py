@@ -103,27 +103,24 @@ def test_labels_renamed(case):
         same(case, back(case.numbers(data)))
 
 
-def _lists(X):
-    return X.to_numpy().tolist()
-
-
-def _polars(X):
-    return pytest.importorskip("polars").DataFrame(X.to_dict("list"))
-
-
-def _narrow(X):
-    return X.astype(dict.fromkeys(("a", "b"), np.float32))
-
-
 @having("arrays")
-@pytest.mark.parametrize("wear", [pd.DataFrame.to_numpy, _lists], ids=["array", "list"])
+@pytest.mark.parametrize(
+    "wear", [pd.DataFrame.to_numpy, lambda X: X.to_numpy().tolist()], ids=["array", "list"]
+)
 def test_features_without_names(case, wear):
     # The same numbers by the same operations.
     same(case, case.numbers(case.data().on_features(wear)), rtol=1e-12)
 
 
 @having("types")
-@pytest.mark.parametrize("wear", [_narrow, _polars], ids=["float32", "polars"])
+@pytest.mark.parametrize(
+    "wear",
+    [
+        lambda X: X.astype(dict.fromkeys(("a", "b"), np.float32)),
+        lambda X: pytest.importorskip("polars").DataFrame(X.to_dict("list")),
+    ],
+    ids=["float32", "polars"],
+)
 def test_features_of_another_type(case, wear):
     same(case, case.numbers(case.data().on_features(wear)), rtol=1e-12)
 
@@ -217,27 +214,23 @@ def test_rows_of_weight_0_teach_nothing(case):
 # --- Missing values.
 
 
-def _masked(y):
-    return np.ma.array(y, mask=np.arange(len(y)) == ROW)
-
-
 def _nan(y):
     return np.where(np.arange(len(y)) == ROW, np.nan, y)
 
 
-def _none(y):
-    return np.array([None if i == ROW else one for i, one in enumerate(y.tolist())], dtype=object)
-
-
-def _nullable(y):
-    return pd.Series(_nan(y)).convert_dtypes()
+HIDDEN = {
+    "masked": lambda y: np.ma.array(y, mask=np.arange(len(y)) == ROW),
+    "nan": _nan,
+    "none": lambda y: np.array([None if i == ROW else v for i, v in enumerate(y.tolist())], object),
+    "nullable": lambda y: pd.Series(_nan(y)).convert_dtypes(),
+}
 
 
 @having("missing y")
-@pytest.mark.parametrize("hide", [_masked, _nan, _none, _nullable])
+@pytest.mark.parametrize("hide", HIDDEN)
 def test_missing_observations(case, hide):
     data = case.data()
-    gappy = data.given(**{case.target: hide(data.rows[case.target])})
+    gappy = data.given(**{case.target: HIDDEN[hide](data.rows[case.target])})
     if case.missing == "refused":
         refuses(r"mask|(?i:nan|none).*(leave|finite)", case.fit, gappy)
     else:

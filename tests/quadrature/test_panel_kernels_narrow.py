@@ -35,11 +35,8 @@ def cavity(place, sigma, y, scale):
 @cache
 def half(mass):
     """I(F) df with F exponential, up to a mass: I(F) dF/F. Below -10 are 1e-21 of it."""
-
-    def integrand(z):
-        return mp.npdf(z) ** 2 / mp.ncdf(z)
-
-    return float(mp.quad(integrand, [-10.0, -3.0, float(ndtri(mass))]))
+    ends = [-10.0, -3.0, float(ndtri(mass))]
+    return float(mp.quad(lambda z: mp.npdf(z) ** 2 / mp.ncdf(z), ends))
 
 
 def two_exponentials(d, sigma, scale):
@@ -84,9 +81,8 @@ def test_student_t_is_the_same_in_other_units(method, nu):
         mean, std = project(unit, (mu - y) / scale, sigma / scale, 0.0, method, **options)
         where = f"{place}, sigma {sigma}, y {y}"
         assert found[1] == pytest.approx(scale * std, rel=1e-11, abs=0.0), where
-        assert found[0] == pytest.approx(
-            y + scale * mean, rel=1e-15, abs=1e-12 * float(found[1])
-        ), where
+        near = {"rel": 1e-15, "abs": 1e-12 * float(found[1])}
+        assert found[0] == pytest.approx(y + scale * mean, **near), where
 
 
 def test_mean_of_a_cavity_far_from_its_observation():

@@ -5,13 +5,11 @@ points; what is done on them is that of `tilted`. Every row is computed twice, o
 other nodes and digits; the columns after y are as in `make_projection`.
 """
 
-import csv
 from itertools import pairwise
-from pathlib import Path
 
 from mpmath import mp, mpf
 
-from tests.reference.tilted import Resolution, deviation, rule
+from tests.reference.tilted import Resolution, deviation, moments, write
 
 COARSE, FINE = Resolution(20, 2.0, 75, 40), Resolution(24, 1.6, 80, 50)
 HEADER = ("likelihood", "a", "b", "mu", "sigma", "y", "log_z", "mean", "variance", "sigma_star")
@@ -82,21 +80,9 @@ def integrate(log_p, a, b, mu, sigma, y, points, least, resolution):
         for low, high in pairwise(edges)
         for k in range(6)
     ]
-    x, w, _, _ = rule(resolution.nodes, mp.dps)
     top = max(levels)
-    places = [[start + h * xi for xi in x] for start, h in panels]
-    density = [[mp.exp(log_density(f) - top) for f in row] for row in places]
-    masses = [h * mp.fdot(w, row) for (_, h), row in zip(panels, density, strict=True)]
-    total = mp.fsum(masses)
-    first, second = (
-        mp.fsum(
-            h * wi * q * (f - mu) ** power
-            for (_, h), qs, fs in zip(panels, density, places, strict=True)
-            for wi, q, f in zip(w, qs, fs, strict=True)
-        )
-        / total
-        for power in (1, 2)
-    )
+    given = log_density, top, mu, panels, resolution
+    density, masses, total, first, second = moments(*given)
     log_z = mp.log(total / sigma) + top - mp.log(2 * mp.pi) / 2
     # Where the mass at an end is nothing, the polynomial's share of it may be less than that.
     full = [i for i, m in enumerate(masses) if m > mpf(10) ** -33 * total]
@@ -120,8 +106,7 @@ def main():
             raise ArithmeticError("the two resolutions disagree")
         text = [mp.nstr(v, 18, strip_zeros=False) for v in answers[1]]
         rows.append((log_p.__name__, *map(repr, numbers), *text))
-    with Path(__file__).with_name("adaptive.csv").open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([HEADER, *rows])
+    write("adaptive", HEADER, rows)
 
 
 if __name__ == "__main__":

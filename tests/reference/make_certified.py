@@ -7,10 +7,8 @@ are integrated by mpmath, in pieces.
 """
 
 import argparse
-import csv
 import itertools
 from multiprocessing import Pool
-from pathlib import Path
 
 from mpmath import mp, mpf
 
@@ -18,15 +16,16 @@ from tests.reference.tilted import (
     FINE,
     Binomial,
     Heaviside,
-    LogConcave,
     Logistic,
     PoissonExp,
     PoissonSquare,
     Probit,
+    Site,
     integrate,
     laplace,
     negative_binomial,
     student_t,
+    write,
 )
 
 NAMES = ("log_partition", "mean", "std", "sigma_star", "expected")
@@ -35,21 +34,11 @@ COLUMNS = [f"{name}{end}" for name in NAMES for end in ("", "_d_mu", "_d_sigma")
 STEP, WEIGHTS = mpf(1) / 2000, (mpf(45), mpf(-9), mpf(1))
 
 
-class Step(Probit):
+class Step(Site):
     """Height 1 on the side of y, e^-|y| on the other."""
-
-    def __init__(self, mu, sigma, y):
-        super().__init__(mu, sigma, 1)
-        self.y = mpf(y)
-
-    def complement(self):
-        return None
 
     def log_likelihood(self, f):
         return -abs(self.y) if self.y * f < 0 else mpf(0)
-
-    def log_density(self, f):
-        return self.log_prior(f) + self.log_likelihood(f)
 
     def peaks(self):
         # Just beside the edge, where the height is that of the side.
@@ -61,8 +50,6 @@ class Step(Probit):
 
 
 def raised(base, power):
-    """The likelihood to a power."""
-
     class Raised(base):
         def complement(self):
             return None
@@ -72,9 +59,6 @@ def raised(base, power):
 
         def slope(self, f):
             return power * super().slope(f)
-
-        def curvature(self, f):
-            return power * super().curvature(f)
 
     return Raised
 
@@ -101,31 +85,26 @@ def derivatives(kind, mu, sigma, y):
     return [value for row in found for value in row]
 
 
-def expected(kind, mu, sigma, y, power):
+def expected(kind, mu, sigma, y):
     """E log p, and the means of x log p/sigma and (x^2 - 1) log p/sigma, f = mu + sigma x."""
     site = kind(mu, sigma, y)
     m, s = site.mu, mpf(sigma)
-
-    def log_p(f):
-        if isinstance(site, (LogConcave, Step)):
-            return site.log_likelihood(f)
-        return site.log_density(f) - site.log_prior(f) + constant
-
-    constant = 0
-    if isinstance(site, PoissonSquare):  # whose prior holds a factor of the likelihood
-        constant = -mp.loggamma(site.count + 1)
     reach = mp.sqrt(2 * 60)
-    marks = [mpf(0)] + [mpf(v) for v in ([site.y] if hasattr(site, "y") else [])]
+
+    def density(f):
+        return mp.npdf((f - m) / s) / s
+
+    marks = [mpf(0), *([mpf(y)] if isinstance(y, float) else [])]
     near = [c + sign * mpf(10) ** k for c in marks for k in range(-3, 4) for sign in (-1, 1)]
     edges = [m + s * v * reach / 6 for v in range(-6, 7)] + marks + near
     edges = sorted({e for e in edges if abs(e - m) <= s * reach})
     sums = []
     for factor in (lambda x: 1, lambda x: x / s, lambda x: (x * x - 1) / s):
         pieces = [
-            mp.quad(lambda f, w=factor: mp.npdf((f - m) / s) / s * w((f - m) / s) * log_p(f), piece)
+            mp.quad(lambda f, w=factor: density(f) * w((f - m) / s) * site.log_likelihood(f), piece)
             for piece in itertools.pairwise(edges)
         ]
-        sums.append(mpf(power) * mp.fsum(pieces))
+        sums.append(mp.fsum(pieces))
     # Of labels the site is mirrored.
     sums[1] *= site.sign
     return sums
@@ -163,10 +142,9 @@ def row(task):
     with mp.workdps(60):
         numbers = derivatives(kind, mu, sigma, y)
     with mp.workdps(30):
-        # A power is in the raised likelihood already.
         means = [mp.ninf, mp.nan, mp.nan]
         if name != "heaviside":
-            means = expected(kind, mu, sigma, y, 1)
+            means = expected(kind, mu, sigma, y)
     words = [mp.nstr(v, 17) for v in numbers + means]
     shown = " ".join(map(str, y)) if isinstance(y, tuple) else repr(float(y))
     return [name, repr(mu), repr(sigma), shown, repr(power), *words]
@@ -189,11 +167,7 @@ def main():
             print(*found, sep=",", flush=True)
             rows.append(found)
     if given.only is None:
-        path = Path(__file__).with_name("certified.csv")
-        with path.open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["likelihood", "mu", "sigma", "y", "power", *COLUMNS])
-            writer.writerows(rows)
+        write("certified", ["likelihood", "mu", "sigma", "y", "power", *COLUMNS], rows)
 
 
 if __name__ == "__main__":

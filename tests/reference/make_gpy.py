@@ -109,7 +109,6 @@ def render(value, indent=""):
 
 
 def main():
-    """Compute every case and write the file."""
     made_with = {m.__name__: m.__version__ for m in (GPy, np, scipy, sklearn)}
     result = {"made_with": made_with, "epsilon": EPSILON, "recipe": RECIPE}
     for dataset in LOADERS:

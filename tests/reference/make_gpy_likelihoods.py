@@ -48,7 +48,6 @@ class ScalarPoisson(Poisson):
 
 
 def make(name):
-    """Return a GPy likelihood."""
     if name == "poisson-exp":
         return ScalarPoisson(gp_link=Log())
     return StudentT(deg_free=4.0, sigma2=0.09 if "0.3" in name else 1.0)
@@ -95,7 +94,6 @@ def moments(name, y, mu, variance):
 
 
 def main():
-    """Compute every case and write the file."""
     x, targets = load()
     made_with = {m.__name__: m.__version__ for m in (GPy, np, scipy)}
     result = {"made_with": made_with, "x": x.tolist()}

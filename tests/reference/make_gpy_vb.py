@@ -54,7 +54,6 @@ def compute(dataset, variance, lengthscale):
 
 
 def main():
-    """Compute every case and write the file."""
     result = {"made_with": {"GPy": GPy.__version__, "numpy": np.__version__}}
     for dataset in ("wine", "breast_cancer"):
         result[dataset] = [compute(dataset, *setting) for setting in SETTINGS]

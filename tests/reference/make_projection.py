@@ -7,10 +7,8 @@ such as log Z of a probit at z = 40, is written as 0.0 or -0.0.
 """
 
 import argparse
-import csv
 import math
 from itertools import cycle
-from pathlib import Path
 
 import numpy as np
 from mpmath import mp, mpf
@@ -159,7 +157,6 @@ def negative():
 
 
 def binomial():
-    """Successes and trials."""
     pairs = ((0, 1), (1, 1), (1, 2), (0, 10), (10, 10), (3, 10), (1, 1000), (999, 1000))
     pairs += ((30, 10**4), (4 * 10**5, 10**6), (0, 10**6))
     return counted(lambda y: math.log((y[0] + 0.1) / (y[1] - y[0] + 0.1)), pairs)
@@ -201,8 +198,7 @@ def write(name):
         outputs, error = tilted.evaluate(likelihood, mu, sigma, y)
         worst = max(worst, error)
         rows.append((repr(mu + 0.0), repr(sigma), *np.ravel(y), *map(text, outputs)))  # no -0.0
-    with Path(__file__).with_name(f"{name}.csv").open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([(*inputs, *OUTPUTS), *rows])
+    tilted.write(name, (*inputs, *OUTPUTS), rows)
     return len(rows), worst
 
 

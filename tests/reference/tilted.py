@@ -7,9 +7,11 @@ Every site is computed twice, with other orders, panels, truncations and working
 two answers must agree to `AGREEMENT`. What the tables contain is decided in `make_projection`.
 """
 
+import csv
 import math
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from mpmath import mp, mpf
@@ -31,50 +33,84 @@ class Resolution:
 COARSE, FINE = Resolution(24, 0.6, 80, 50), Resolution(28, 0.5, 90, 66)
 
 
-class Probit:
-    """Density Phi(f) N(f|y mu, sigma^2): in the coordinate y f every label is +1."""
+class Site:
+    """Base of smooth log-concave likelihoods, which give log p and its slope."""
 
     even = False
     tapers = True  # whether the width of the peak limits the panels in its tails as well
     further = 0  # how much more the log density has to fall at the cut, if tails are heavy
     slack = 0  # how much further than a normal's the density may reach
+    sign = 1
+    centre = mpf(0)
 
     def __init__(self, mu, sigma, y):
-        self.mu, self.sigma, self.sign = y * mpf(mu), mpf(sigma), y
+        self.mu, self.sigma, self.y = mpf(mu), mpf(sigma), y
         self.log_scale = -mp.log(self.sigma * mp.sqrt(2 * mp.pi))
 
     def complement(self):
         """Return the other label where its Z' is small: log Z is then log(1 - Z')."""
-        return type(self)(self.mu, self.sigma, -1) if self.mu > 0 else None
 
     def log_prior(self, f):
         return self.log_scale - ((f - self.mu) / self.sigma) ** 2 / 2
 
     def log_density(self, f):
-        return mp.log(mp.erfc(-f / mp.sqrt(2)) / 2) + self.log_prior(f)
+        return self.log_likelihood(f) + self.log_prior(f)
+
+    def pull(self, f):
+        """Slope of the log density."""
+        return self.slope(f) - (f - self.mu) / self.sigma**2
 
     def peaks(self):
         """Return triples (lower, peak, upper): the density is log-concave between the bounds."""
-        f = self.mu  # left of the root of a convex falling function: Newton's method climbs to it
-        for _ in range(200):
-            hazard = 2 * mp.npdf(f) / mp.erfc(-f / mp.sqrt(2))
-            curvature = hazard * (hazard + f) + self.sigma**-2
-            step = (hazard - (f - self.mu) / self.sigma**2) / curvature
-            f += step
-            if step**2 * curvature < 1e-12:
-                return [(mp.ninf, f, mp.inf)]
-        raise ArithmeticError(f"no mode found for mu={self.mu}, sigma={self.sigma}")
+        f, step = self.mu, self.sigma
+        up = self.pull(f) > 0
+        while (self.pull(f) > 0) == up:  # until the peak lies between f and the last f
+            last, f, step = f, f + (step if up else -step), 2 * step
+        low, high = min(f, last), max(f, last)
+        for _ in range(mp.prec):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.pull(middle) > 0 else (low, middle)
+        return [(mp.ninf, low, mp.inf)]
+
+    def smooth(self, f):
+        """Distance over which the likelihood is smooth around f."""
+        return mp.hypot(1, f - self.centre)
 
     def scale(self, f):
-        """Return the distance over which the likelihood is smooth around f."""
+        """Distance over which the density is smooth around f."""
+        slope = abs(self.pull(f))
+        return min(self.smooth(f), 8 / slope) if slope else self.smooth(f)
+
+
+class Labelled(Site):
+    """Labels y: in the coordinate y f every label is +1."""
+
+    def __init__(self, mu, sigma, y):
+        super().__init__(y * mpf(mu), sigma, y)
+        self.sign = y
+
+    def complement(self):
+        return type(self)(self.mu, self.sigma, -1) if self.mu > 0 else None
+
+
+class Probit(Labelled):
+    """Density Phi(f) N(f|y mu, sigma^2)."""
+
+    def log_likelihood(self, f):
+        return mp.log(mp.erfc(-f / mp.sqrt(2)) / 2)
+
+    def slope(self, f):
+        return 2 * mp.npdf(f) / mp.erfc(-f / mp.sqrt(2))
+
+    def scale(self, f):
         return mp.hypot(1, f) if f > 0 else mpf(1)
 
 
-class Heaviside(Probit):
+class Heaviside(Labelled):
     """The same with 1[f > 0], so the density may jump at its edge."""
 
-    def log_density(self, f):
-        return self.log_prior(f)
+    def log_likelihood(self, f):
+        return 0
 
     def peaks(self):
         return [(mpf(0), max(self.mu, mpf(0)), mp.inf)]
@@ -83,27 +119,23 @@ class Heaviside(Probit):
         return f  # the quantile density behaves as f sqrt(log 1/f) at the edge
 
 
-class PoissonSquare(Probit):
+class PoissonSquare(Site):
     """Counts of rate f^2: one peak on each side of f = 0."""
 
     def __init__(self, mu, sigma, y):
-        super().__init__(mu, sigma, 1)
-        self.count, self.even = y, mu == 0
-        self.log_scale -= mp.loggamma(y + 1)
+        super().__init__(mu, sigma, y)
+        self.even, self.constant = mu == 0, mp.loggamma(y + 1)
 
-    def complement(self):
-        return None
-
-    def log_density(self, f):
-        if self.count and not f:
+    def log_likelihood(self, f):
+        if self.y and not f:
             return mp.ninf
-        return (2 * self.count * mp.log(abs(f)) if self.count else 0) - f * f + self.log_prior(f)
+        return (2 * self.y * mp.log(abs(f)) if self.y else 0) - f * f - self.constant
 
     def peaks(self):
         a = 1 + 2 * self.sigma**2
-        if self.count == 0:
+        if self.y == 0:
             return [(mp.ninf, self.mu / a, mp.inf)]
-        root = mp.sqrt(self.mu**2 + 8 * self.count * self.sigma**2 * a)
+        root = mp.sqrt(self.mu**2 + 8 * self.y * self.sigma**2 * a)
         left, right = (self.mu - root) / (2 * a), (self.mu + root) / (2 * a)
         return [(mp.ninf, left, mpf(0)), (mpf(0), right, mp.inf)]
 
@@ -111,49 +143,10 @@ class PoissonSquare(Probit):
         return mp.inf  # a polynomial times a Gaussian: the width of the peak says all
 
 
-class LogConcave(Probit):
-    """Base of smooth log-concave likelihoods, which give log p, its slope and its curvature."""
-
-    def __init__(self, mu, sigma, y):
-        super().__init__(mu, sigma, 1)
-        self.y = mpf(y)
-
-    def complement(self):
-        return None
-
-    def log_density(self, f):
-        return self.log_likelihood(f) + self.log_prior(f)
-
-    def peaks(self):
-        def slope(f):
-            return self.slope(f) - (f - self.mu) / self.sigma**2
-
-        f, step = self.mu, self.sigma
-        up = slope(f) > 0
-        while (slope(f) > 0) == up:  # until the peak lies between f and the last f
-            last, f, step = f, f + (step if up else -step), 2 * step
-        low, high, before = min(f, last), max(f, last), mp.inf
-        for _ in range(1000):
-            step = slope(f) / (self.curvature(f) + self.sigma**-2)
-            if step**2 * (self.curvature(f) + self.sigma**-2) < 1e-12:
-                return [(mp.ninf, f, mp.inf)]
-            low, high = (f, high) if step > 0 else (low, f)
-            if not low < f + step < high or abs(step) > before / 2:
-                step = (low + high) / 2 - f
-            f, before = f + step, abs(step)
-        raise ArithmeticError(f"no mode found for mu={self.mu}, sigma={self.sigma}")
-
-    def smooth(self, f):
-        """Distance over which the likelihood is smooth around f."""
-        return mp.hypot(1, f - self.centre)
-
-    def scale(self, f):
-        slope = abs(self.slope(f) - (f - self.mu) / self.sigma**2)
-        return min(self.smooth(f), 8 / slope) if slope else self.smooth(f)
-
-
-class Softplus(LogConcave):
+class Softplus(Site):
     """Density of a g - n log(1 + e^g), g = f - centre."""
+
+    a, n, constant = 1, 1, 0
 
     def log_likelihood(self, f):
         g = f - self.centre
@@ -166,30 +159,16 @@ class Softplus(LogConcave):
         # n e^g bends at g = -log n already.
         return mp.hypot(1, max(0, abs(f - self.centre) - mp.log(max(self.n, 1))))
 
-    def curvature(self, f):
-        return self.n / (mp.exp(self.centre - f) + 2 + mp.exp(f - self.centre))
 
-
-class Logistic(Softplus):
-    """Labels y: in the coordinate y f every label is +1."""
-
-    a, n, centre, constant = 1, 1, mpf(0), 0
-
-    def __init__(self, mu, sigma, y):
-        super().__init__(y * mpf(mu), sigma, 1)
-        self.sign = y
-
-    def complement(self):
-        return type(self)(self.mu, self.sigma, -1) if self.mu > 0 else None
+class Logistic(Labelled, Softplus):
+    """Labels, of which 1 has the odds e^f."""
 
 
 class Binomial(Softplus):
     """y = (k, n): k successes of n."""
 
-    centre = mpf(0)
-
     def __init__(self, mu, sigma, y):
-        super().__init__(mu, sigma, 1)
+        super().__init__(mu, sigma, y)
         self.a, self.n = map(int, y)
         self.constant = mp.log(mp.binomial(self.n, self.a))
 
@@ -207,7 +186,7 @@ def negative_binomial(dispersion):
     return NegativeBinomial
 
 
-class PoissonExp(LogConcave):
+class PoissonExp(Site):
     """Counts of rate e^f."""
 
     def log_likelihood(self, f):
@@ -216,9 +195,6 @@ class PoissonExp(LogConcave):
     def slope(self, f):
         return self.y - mp.exp(f)
 
-    def curvature(self, f):
-        return mp.exp(f)
-
     def smooth(self, f):
         return mp.hypot(1, f) if f < 0 else mpf(1)
 
@@ -226,14 +202,13 @@ class PoissonExp(LogConcave):
 def laplace(width):
     """Density exp(-|y - f|/width)/(2 width): a normal on each side of the kink at y."""
 
-    class Laplace(LogConcave):
+    class Laplace(Site):
         def log_likelihood(self, f):
             return -abs(self.y - f) / width - mp.log(2 * mpf(width))
 
         def peaks(self):
-            pull = self.sigma**2 / mpf(width)
-            left, right = min(self.y, self.mu + pull), max(self.y, self.mu - pull)
-            return [(mp.ninf, left, self.y), (self.y, right, mp.inf)]
+            y, pull = mpf(self.y), self.sigma**2 / mpf(width)
+            return [(mp.ninf, min(y, self.mu + pull), y), (y, max(y, self.mu - pull), mp.inf)]
 
         def scale(self, f):
             return mp.inf
@@ -244,7 +219,7 @@ def laplace(width):
 def student_t(nu, width):
     """t noise around f: one peak, or two with a valley between them."""
 
-    class StudentT(LogConcave):
+    class StudentT(Site):
         tapers = False
 
         def __init__(self, mu, sigma, y):
@@ -271,11 +246,12 @@ def student_t(nu, width):
                 return [(mp.ninf, f[0], mp.inf)]
             return [(mp.ninf, f[0], f[1]), (f[1], f[2], mp.inf)]
 
-        def scale(self, f):
+        def slope(self, f):
             x = f - self.y
-            slope = abs((mpf(nu) + 1) * x / (self.core**2 + x**2) + (f - self.mu) / self.sigma**2)
-            smooth = min(mp.hypot(self.core, x), self.sigma) / 2
-            return min(smooth, 8 / slope) if slope else smooth
+            return -(mpf(nu) + 1) * x / (self.core**2 + x**2)
+
+        def smooth(self, f):
+            return min(mp.hypot(self.core, f - self.y), self.sigma) / 2
 
     return StudentT
 
@@ -374,36 +350,45 @@ def deviation(panels, density, masses, resolution):
     return result
 
 
-def integrate(site, resolution, mass_only=False):
-    """Return log Z, mean, variance and QP standard deviation, or log Z alone."""
+def moments(log_density, highest, centre, panels, resolution, powers=(1, 2)):
+    """Return densities at nodes, masses of panels, and moments about `centre`; of exp(-highest)."""
     x, w, _, _ = rule(resolution.nodes, mp.dps)
-    highest, centre, panels = cover(site, resolution)
     points = [[start + h * xi for xi in x] for start, h in panels]
-    density = [[mp.exp(site.log_density(f) - highest) for f in row] for row in points]
+    density = [[mp.exp(log_density(f) - highest) for f in row] for row in points]
     masses = [h * mp.fdot(w, row) for (_, h), row in zip(panels, density, strict=True)]
     total = mp.fsum(masses)
-    if mass_only:
-        return mp.log(total) + highest
-    other = site.complement()
-    log_z = (
-        mp.log1p(-mp.exp(integrate(other, resolution, mass_only=True)))
-        if other
-        else mp.log(total) + highest
-    )
-    first, second = (
+    sums = (
         mp.fsum(
             h * wi * q * (f - centre) ** power
             for (_, h), qs, fs in zip(panels, density, points, strict=True)
             for wi, q, f in zip(w, qs, fs, strict=True)
         )
-        / total
-        for power in (1, 2)
+        for power in powers
     )
+    return density, masses, total, *(s / total for s in sums)
+
+
+def integrate(site, resolution, mass_only=False):
+    """Return log Z, mean, variance and QP standard deviation, or log Z alone."""
+    highest, centre, panels = cover(site, resolution)
+    given = site.log_density, highest, centre, panels, resolution
+    if mass_only:
+        return mp.log(moments(*given, ())[2]) + highest
+    density, masses, total, first, second = moments(*given)
+    other, log_z = site.complement(), mp.log(total) + highest
+    if other:
+        log_z = mp.log1p(-mp.exp(integrate(other, resolution, mass_only=True)))
     mean = mpf(0) if site.even else site.sign * (centre + first)
     variance = second - first**2
     if site.even and abs(centre + first) > AGREEMENT * mp.sqrt(variance):
         raise ArithmeticError(f"an even density has the mean {centre + first}")
     return log_z, mean, variance, deviation(panels, density, masses, resolution)
+
+
+def write(name, header, rows):
+    """Write ``NAME.csv`` beside this file."""
+    with Path(__file__).with_name(f"{name}.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([header, *rows])
 
 
 def evaluate(likelihood, mu, sigma, y):

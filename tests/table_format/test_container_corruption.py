@@ -15,6 +15,7 @@ from qpruntime import TableError, infer, open_table, project
 from qpruntime.projection.open import shipped_path
 from qpruntime.table_format.metadata import DATASET
 from tablegen.verify import verify
+from tests.tools.cases import refuses
 from tests.tools.forge import flipped, forged, layout, positions
 from tests.tools.fuzz import KINDS, of_kind
 
@@ -23,7 +24,6 @@ FLIPS = 400
 
 @pytest.fixture(params=KINDS)
 def table(request, small_table, tmp_path):
-    """Return a copy of a table of every kind."""
     return of_kind(request.param, tmp_path / "table.h5", small_table)
 
 
@@ -103,29 +103,34 @@ def test_swapped_blocks(table, block):
         assert refused(table, verify=True)
 
 
-OTHER = {
-    "schema": 2,
-    "kind": "compact",
-    "likelihood": "heaviside",
-    "outcomes": [2.0],
-    "dtype": "float32",
-    "byte_order": "big",
-    "parameters": {"nu": "four"},
-    "method": None,
-    "axes": [],
-    "sha256": "0" * 64,
-}
-
-
-@pytest.mark.parametrize("name", OTHER)
-def test_metadata_that_do_not_belong_to_the_data(grid, name):
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("schema", 99, "schema is 99"),
+        ("kind", "compact", r"6888 bytes of data.*float64 \(1, 45, 25\), 9000 bytes"),
+        ("kind", "spline", "kind"),
+        ("likelihood", "cauchit", "likelihood 'cauchit'; this version knows"),
+        ("outcomes", [2.0], "outcomes"),
+        ("outcomes", [0.0, 1.0], r"6888 bytes of data.*float64 \(2, 41, 21\), 13776 bytes"),
+        ("dtype", "float32", "metadata says float32"),
+        ("byte_order", "big", "byte_order"),
+        ("parameters", {"nu": "four"}, "parameters"),
+        ("method", None, "method"),
+        ("axes", [], "axes"),
+        ("sha256", "0" * 64, "data hash is .*, metadata says 0000"),
+    ],
+)
+def test_metadata_that_do_not_belong_to_the_data(grid, name, value, words):
     """With a seal that holds, as a confused program would leave it."""
-    grid.write_bytes(forged(grid, **{name: OTHER[name]}))
-    if name == "likelihood":  # another surface: only its values can tell
-        assert not verify(grid, points=10, seed=0).ok
-    else:
-        assert refused(grid, verify=True)
-        assert seen_by_verify(grid)
+    grid.write_bytes(forged(grid, **{name: value}))
+    refuses(rf"{grid}.*{words}", open_table, grid, error=TableError, verify=True)
+    assert name == "sha256" or refused(grid)
+    assert seen_by_verify(grid)
+
+
+def test_only_values_can_tell_another_surface(grid):
+    grid.write_bytes(forged(grid, likelihood="heaviside"))
+    assert not verify(grid, points=10, seed=0).ok
 
 
 CHANGES = {

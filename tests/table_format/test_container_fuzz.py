@@ -69,7 +69,6 @@ def test_the_fuzzer_sees_what_dies_raises_and_hangs(tmp_path):
 
 
 def parts():
-    """Return metadata and data of a sound table."""
     source = shipped_path("heaviside")
     at, _ = forge.layout(source)
     content = source.read_bytes()

@@ -72,11 +72,6 @@ def test_axis_refuses(start, stop, step, words):
     refuses(f"axis mu.*{words}", Axis.from_step, "mu", start, stop, step)
 
 
-def test_axis_of_one_interval():
-    assert Axis.from_step("mu", 0.0, 1.0, 1.0).nodes().tolist() == [0.0, 1.0]
-    refuses("at least 2 nodes", Axis, "mu", 0.0, 1.0, 1)
-
-
 @every_case("text", ["", "{", "nonsense", b"\xff\xfe", "[1]", "3", "null"])
 def test_not_a_document(text):
     with pytest.raises(TableError, match=r"^file: metadata is not plain JSON"):
@@ -122,7 +117,9 @@ def test_number_of_axes(kind, count):
         Metadata.from_json(changed(kind=kind, axes=[AXIS] * count), "file")
 
 
-def test_shapes_of_compact_tables():
+def test_axes_of_one_interval_and_shapes_of_compact_tables():
+    assert Axis.from_step("mu", 0.0, 1.0, 1.0).nodes().tolist() == [0.0, 1.0]
+    refuses("at least 2 nodes", Axis, "mu", 0.0, 1.0, 1)
     u, v = Axis("u", 0.0, 1.0, 113), Axis("v", 0.0, 1.0, 241)
     assert replace(METADATA, kind="compact", axes=(u, v)).shape == (1, 117, 245)
     one = replace(METADATA, kind="compact", axes=(v,), outcomes=[1.0, 2.0, 3.0])

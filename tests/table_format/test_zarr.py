@@ -28,14 +28,12 @@ from tests.tools.fuzz import KINDS, of_kind
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """Return a cache of its own, not made yet."""
     monkeypatch.setenv("QP_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "tables"
 
 
 @pytest.fixture
 def files(small_table, tmp_path):
-    """Return a function that makes the file of a kind."""
     return lambda kind: of_kind(kind, tmp_path / f"{kind}.h5", small_table)
 
 
@@ -191,10 +189,8 @@ def forge(group, change, *, sealed=True):
     document = json.loads(page["attributes"]["metadata"])
     change(document)
     text = json.dumps(document)
-    page["attributes"] = {
-        "metadata": text,
-        "seal": table_format_zarr.seal(text) if sealed else "0" * 64,
-    }
+    seal = table_format_zarr.seal(text) if sealed else "0" * 64
+    page["attributes"] = {"metadata": text, "seal": seal}
     (group / "zarr.json").write_text(json.dumps(page, indent=1))
 
 
@@ -283,9 +279,8 @@ def test_chunks_that_claim_another_size_are_not_decompressed(grid, monkeypatch):
 def test_a_store_that_claims_a_thousand_times_its_bytes(grid):
     """Chunks of zeros with the right headers, and all hashes right."""
     forge(grid, lambda d: d["axes"][0].update(size=4096))
-    metadata = table_format_zarr.Metadata.from_json(
-        json.loads((grid / "zarr.json").read_bytes())["attributes"]["metadata"], "x"
-    )
+    text = json.loads((grid / "zarr.json").read_bytes())["attributes"]["metadata"]
+    metadata = table_format_zarr.Metadata.from_json(text, "x")
     for name, page in table_format_zarr.documents(metadata.to_json(), metadata).items():
         (grid / name).write_bytes(page)
     assert table_format_zarr.read_metadata(grid).shape[1] == 4096
@@ -332,9 +327,8 @@ def test_a_large_grid_is_materialised_once(grid, cache, monkeypatch):
     sha256 = open_table(grid).sha256
     assert [p.name for p in cache.iterdir()] == [f"{sha256}.data"]
     assert (cache.stat().st_mode & 0o077) == 0
-    monkeypatch.setattr(
-        table_format_zarr, "_decompress", wrapped := counting(table_format_zarr._decompress)
-    )
+    wrapped = counting(table_format_zarr._decompress)
+    monkeypatch.setattr(table_format_zarr, "_decompress", wrapped)
     table = open_table(grid)
     assert {array.name for array in wrapped.seen} == {"y", "mu", "log10_sigma"}
     assert isinstance(table.values.base, np.memmap)
@@ -359,9 +353,8 @@ def test_small_tables_leave_nothing(files, cache):
 
 def test_damage_leaves_nothing_in_the_cache(grid, cache):
     chunks = sorted((grid / DATASET / "c").rglob("0"))
-    body = packed(
-        np.full(table_format_zarr.arrays(open_table(grid).metadata)[0].chunk_nbytes // 8, 0.5)
-    )
+    size = table_format_zarr.arrays(open_table(grid).metadata)[0].chunk_nbytes // 8
+    body = packed(np.full(size, 0.5))
     shutil.rmtree(cache)
     next(p for p in reversed(chunks) if p.is_file()).write_bytes(body)
     refuses("data hash", open_table, grid, error=TableError)

@@ -12,24 +12,16 @@ from qpruntime.learning.objective import Family
 class DiagonalPrior(Prior):
     """Independent latent values with these variances and means, both of shape (N,)."""
 
+    covariance = variance = mean = None
+
     def __init__(self, variance, mean):
-        self._variance, self._mean = variance, mean
-
-    @property
-    def mean(self):
-        return self._mean
-
-    @property
-    def variance(self):
-        return self._variance
-
-    covariance = None
+        self.variance, self.mean = variance, mean
 
     def factor(self, sites):
         return DiagonalSolved(self, sites)
 
     def draw(self, rng):
-        return self._mean + np.sqrt(self._variance) * rng.standard_normal(self._mean.size)
+        return self.mean + np.sqrt(self.variance) * rng.standard_normal(self.mean.size)
 
 
 class DiagonalSolved(Solved):
@@ -98,15 +90,13 @@ class DiagonalPullback(Pullback):
 class DiagonalKept(PredictiveState):
     """Predicts the latent values it was given, by their numbers."""
 
-    def __init__(self, weights, variance):
-        self._weights, self._variance = weights, variance
+    weights = None
 
-    @property
-    def weights(self):
-        return self._weights
+    def __init__(self, weights, variance):
+        self.weights, self._variance = weights, variance
 
     def predict(self, numbers, variance, mean=0.0):
-        return mean + (self._variance * self._weights)[numbers], variance
+        return mean + (self._variance * self.weights)[numbers], variance
 
     def evidence_gradient(self, change):
         raise NotImplementedError

@@ -6,21 +6,15 @@ Nothing here imports a kernel of the package. A likelihood enters as a log densi
 from pathlib import Path
 
 import numpy as np
+from numpy.polynomial.legendre import leggauss, legint, legval, legvander
 from scipy.special import gammaln, log_ndtr, ndtr, ndtri, xlogy
 
 #: Folder of stored values.
 REFERENCE = Path(__file__).parents[1] / "reference"
 
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
+NODES, WEIGHTS = leggauss(16)
 # Row i integrates the interpolant through the nodes from -1 to node i.
-_VANDER = np.polynomial.legendre.legvander(NODES, 15)
-_PRIMITIVE = np.array(
-    [
-        np.polynomial.legendre.legval(NODES, np.polynomial.legendre.legint(e, lbnd=-1))
-        for e in np.eye(16)
-    ]
-).T
-BELOW = _PRIMITIVE @ np.linalg.inv(_VANDER)
+BELOW = legval(NODES, legint(np.eye(16), lbnd=-1)).T @ np.linalg.inv(legvander(NODES, 15))
 
 
 def probit(f):
@@ -107,21 +101,26 @@ def tilted(log_likelihood, mu, sigma, marks=()):
     return log_z, centre + shift, variance, star / np.sqrt(2 * np.pi)
 
 
-def check_fixed_point(post, log_p, near, method="ep", marks=()):
-    """Assert that marginals have the moments of their tilted densities; log_p is of f and a row."""
-    precision = 1.0 / post.variance - post.sites.tau
-    centre = (post.mean / post.variance - post.sites.nu) / precision
+def check_fixed_point(post, log_p, near, method="ep", marks=(), power=None):
+    """Assert that marginals have the moments of their tilted densities; log_p is of f and a row.
+
+    Return log Z of every row, and the means and precisions of cavities without a power of the site.
+    If no power is given, leave-one-out densities are these too.
+    """
+    all_of_it, power = power is None, power or 1.0
+    precision = 1.0 / post.variance - power * post.sites.tau
+    centre = (post.mean / post.variance - power * post.sites.nu) / precision
     assert precision.min() > 0.0
+    rows = zip(range(len(centre)), centre, precision**-0.5, strict=True)
     found = np.array(
-        [
-            tilted(lambda f, i=i: log_p(f, i), centre[i], precision[i] ** -0.5, marks[i : i + 1])
-            for i in range(len(centre))
-        ]
+        [tilted(lambda f, i=i: power * log_p(f, i), m, s, marks[i : i + 1]) for i, m, s in rows]
     )
     variance = found[:, 2] if method == "ep" else found[:, 3] ** 2
-    np.testing.assert_allclose(post.loo(), found[:, 0], rtol=near)
+    if all_of_it:
+        np.testing.assert_allclose(post.loo(), found[:, 0], rtol=near)
     np.testing.assert_allclose(post.mean, found[:, 1], rtol=near, atol=near)
     np.testing.assert_allclose(post.variance, variance, rtol=10.0 * near)
+    return found[:, 0], centre, precision
 
 
 def probit_moments(mu, sigma, y):

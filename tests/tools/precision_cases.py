@@ -105,6 +105,14 @@ def constraint(name):
     return np.r_[0.0, 0.0, np.ones(20)] if name.startswith("rw1") else None
 
 
+def dense(name):
+    """Rows and prior covariance of x, at the parameters of the reference."""
+    build, *_ = problem(name)
+    A, Q = build(np.array(REFERENCE[name]["theta"]))
+    S, C = np.linalg.inv(Q.toarray()), constraint(name)
+    return A.toarray(), S if C is None else S - np.outer(S @ C, S @ C) / (C @ S @ C)
+
+
 CASES = [
     *("groups probit", "groups logistic", "crossed logistic", "intercept and slope"),
     *("ar1 poisson", "rw1 poisson", "spde poisson"),

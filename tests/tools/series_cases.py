@@ -36,12 +36,6 @@ def series(n, seed=0):
 
 def worst(post, other):
     """Largest difference of what both report, of numbers of order 1."""
-    pairs = [
-        (post.mean, other.mean),
-        (post.variance, other.variance),
-        (post.sites.tau, other.sites.tau),
-        (post.sites.nu, other.sites.nu),
-        (post.loo(), other.loo()),
-    ]
-    found = [np.max(np.abs(a - b) / (1.0 + np.abs(b))) for a, b in pairs]
+    parts = ((p.mean, p.variance, *p.sites, p.loo()) for p in (post, other))
+    found = [np.max(np.abs(a - b) / (1.0 + np.abs(b))) for a, b in zip(*parts, strict=True)]
     return max(*found, abs(post.log_evidence - other.log_evidence) / abs(other.log_evidence))

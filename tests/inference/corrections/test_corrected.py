@@ -9,7 +9,7 @@ import math
 import pickle
 import re
 import warnings
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,15 +23,6 @@ from tests.tools.oracle import REFERENCE
 
 GRID = np.linspace(-9.0, 9.0, 401)
 SHARES = -0.5 * GRID**2 - 0.5 * math.log(2.0 * math.pi) + math.log(GRID[1] - GRID[0])
-
-
-class Exact(NamedTuple):
-    """Log evidence, and moments and quantiles of the marginals."""
-
-    log_evidence: float
-    mean: np.ndarray
-    variance: np.ndarray
-    quantiles: np.ndarray
 
 
 def exchangeable(likelihood, a, b, y, prior=0.0, seen=np.array, weights=1.0):
@@ -50,17 +41,18 @@ def exchangeable(likelihood, a, b, y, prior=0.0, seen=np.array, weights=1.0):
     log_z = np.array([logsumexp(row[:, None] + kernel, axis=0) for row in levels])
     total = SHARES + log_z.sum(axis=0)
     evidence = logsumexp(total)
-    mean, variance, quantiles = [], [], []
+    found = SimpleNamespace(log_evidence=evidence, mean=[], variance=[], quantiles=[])
     for i, row in enumerate(levels):
         p = np.exp((logsumexp(kernel + (total - log_z[i]), axis=1) + row) - evidence)
         value = seen(f)
-        mean.append(p @ value)
-        variance.append(p @ (value - mean[-1]) ** 2)
+        found.mean.append(p @ value)
+        found.variance.append(p @ (value - found.mean[-1]) ** 2)
         order = np.argsort(value)
         below = np.cumsum(p[order])
         last = np.append(np.diff(value[order]) > 0.5 * step, True)  # two f may have one |f|
-        quantiles.append(np.interp([0.05, 0.95], below[last], value[order][last] + 0.5 * step))
-    return Exact(evidence, np.array(mean), np.array(variance), np.array(quantiles))
+        ends = value[order][last] + 0.5 * step
+        found.quantiles.append(np.interp([0.05, 0.95], below[last], ends))
+    return SimpleNamespace(**{name: np.array(part) for name, part in vars(found).items()})
 
 
 def curve(n=25, variance=25.0, reach=6.0):
@@ -242,30 +234,23 @@ def test_weights_are_powers():
 
 def test_own_densities_and_jumps():
     """A user's log density, without moments, gives what the likelihood of the package does."""
-    K, y = curve(12, 4.0), labels(12)
-    pairs = [
-        ("probit", Likelihood.from_log_prob(probit_density, name="own-probit", outcomes=[-1, 1])),
-        ("heaviside", Likelihood.from_log_prob(step_density, name="own-step", outcomes=[-1, 1])),
-    ]
-    for name, own in pairs:
-        K2 = K + 0.5 * np.eye(12)
-        one, two = (infer(K2, y, which, "ep", tol=1e-9) for which in (name, own))
+
+    def probit(f, y):
+        x = -y * f * math.sqrt(0.5)
+        if x < 20.0:
+            return math.log(0.5 * math.erfc(x))
+        return -x * x - math.log(2.0 * x * math.sqrt(math.pi)) - 0.5 / (x * x)
+
+    densities = {"probit": probit, "heaviside": lambda f, y: 0.0 if y * f > 0.0 else -math.inf}
+    K, y = curve(12, 4.0) + 0.5 * np.eye(12), labels(12)
+    for name, density in densities.items():
+        own = Likelihood.from_log_prob(density, name=f"own-{name}", outcomes=[-1, 1])
+        one, two = (infer(K, y, which, "ep", tol=1e-9) for which in (name, own))
         wanted = one.corrected_evidence().value
         assert two.corrected_evidence().value == pytest.approx(wanted, abs=1e-5)
         a, b = one.marginals(), two.marginals()
         assert b.mean == pytest.approx(a.mean, abs=1e-4)
         assert b.quantile([0.05, 0.95]) == pytest.approx(a.quantile([0.05, 0.95]), abs=2e-3)
-
-
-def probit_density(f, y):
-    x = -y * f * math.sqrt(0.5)
-    if x < 20.0:
-        return math.log(0.5 * math.erfc(x))
-    return -x * x - math.log(2.0 * x * math.sqrt(math.pi)) - 0.5 / (x * x)
-
-
-def step_density(f, y):
-    return 0.0 if y * f > 0.0 else -math.inf
 
 
 def test_other_methods_and_pickles():
@@ -290,9 +275,8 @@ def test_second_derivatives_and_chains():
     tilt = post.marginals(correction="tilt")
     assert np.log(tilt.variance / true.variance) == pytest.approx(0.0, abs=2e-3)
     K = np.full((1, 20), 4.0)
-    one, two = (
-        post.marginals(K, [7.0], correction="sample", steps=4000, random_state=7) for _ in range(2)
-    )
+    given = {"correction": "sample", "steps": 4000, "random_state": 7}
+    one, two = (post.marginals(K, [7.0], **given) for _ in range(2))
     assert (one.quantile([0.1, 0.9]) == two.quantile([0.1, 0.9])).all()
     found = post.marginals(correction="sample", steps=10_000, random_state=1)
     assert found.rhat.max() < 1.02
@@ -302,14 +286,12 @@ def test_second_derivatives_and_chains():
     error = 4.0 / np.sqrt(found.effective.min())
     assert (np.abs(found.mean - true.mean) < error * std).all()
     assert (np.abs(np.log(found.variance / true.variance)) < 4.0 * found.spread).all()
-    assert (
-        np.abs(found.quantile([0.05, 0.95]) - true.quantiles) < 3.0 * error * std[:, None]
-    ).all()
+    ends = found.quantile([0.05, 0.95]) - true.quantiles
+    assert (np.abs(ends) < 3.0 * error * std[:, None]).all()
     # A new point of the same covariance with all sites, by the blend and by chains.
     blend = post.marginals(K, [7.0])
-    assert one.mean[0] == pytest.approx(
-        blend.mean[0], abs=4.0 * std[0] / math.sqrt(one.effective[0])
-    )
+    near = 4.0 * std[0] / math.sqrt(one.effective[0])
+    assert one.mean[0] == pytest.approx(blend.mean[0], abs=near)
     assert np.log(one.variance / blend.variance)[0] == pytest.approx(0.0, abs=4.0 * one.spread[0])
     refuses("200 sites at most", infer(np.eye(201), np.ones(201)).marginals, correction="tilt")
 

@@ -8,7 +8,7 @@ from qpruntime import NumericalError
 from qpruntime.inference.dense.blas import inverse_triangle
 from qpruntime.inference.dense.cholesky import CholeskyFactor
 from qpruntime.inference.sites import ImproperPosterior, Sites
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 pytestmark = pytest.mark.interpreted
 N = 12
@@ -32,7 +32,6 @@ PRECISIONS = {
 
 
 def exact(K, tau, nu, prior):
-    """The same quantities in 60 digits."""
     with mp.workdps(60):
         k, t = mp.matrix(K.tolist()), mp.diag([mp.mpf(v) for v in tau.tolist()])
         a = mp.eye(len(K)) + k * t
@@ -66,10 +65,9 @@ def test_against_dense_algebra(name, scale):
     limit = 1e-12 * scale
     np.testing.assert_allclose(covariance, expected["covariance"], rtol=1e-9, atol=limit)
     wanted = np.diag(expected["covariance"])
-    np.testing.assert_allclose(factor.marginals()[0], wanted, rtol=1e-10, atol=limit)
-    fresh = CholeskyFactor(K, Sites(tau, nu), prior)  # `variance` has two ways, by what is at hand
-    found = fresh.marginals()[0]
-    np.testing.assert_allclose(found, np.diag(expected["covariance"]), rtol=1e-10, atol=limit)
+    # Marginals have two ways, by what is at hand.
+    for found in (factor, CholeskyFactor(K, Sites(tau, nu), prior)):
+        np.testing.assert_allclose(found.marginals()[0], wanted, rtol=1e-10, atol=limit)
     np.testing.assert_allclose(factor.log_det, expected["log_det"], rtol=1e-11, atol=1e-12)
     # The mean is prior + K weights, which cancel where strong sites hold it: 1e-16 times 1e9.
     size = np.abs(prior).max()
@@ -81,20 +79,16 @@ def test_against_dense_algebra(name, scale):
     np.testing.assert_allclose(factor.reduction(star), expected_gain, rtol=1e-7, atol=limit)
 
 
-def test_improper_posteriors_are_refused():
-    with pytest.raises(ImproperPosterior, match="3 negative site precisions"):
-        CholeskyFactor(GRAM, Sites(np.where(np.arange(N) % 4 == 0, -2.0, 0.5), NU), PRIOR)
+def test_improper_posteriors_and_priors_are_refused():
+    def refused(words, K, tau, error=ImproperPosterior):
+        refuses(words, CholeskyFactor, K, Sites(tau, NU), PRIOR, error=error)
+
+    refused("3 negative site precisions", GRAM, np.where(np.arange(N) % 4 == 0, -2.0, 0.5))
     # Just on either side of the limit 1/lambda_max for equal precisions.
     limit = 1.0 / np.linalg.eigvalsh(GRAM)[-1]
     CholeskyFactor(GRAM, Sites(np.full(N, -limit * (1 - 1e-9)), NU), PRIOR)
-    with pytest.raises(ImproperPosterior):
-        CholeskyFactor(GRAM, Sites(np.full(N, -limit * (1 + 1e-9)), NU), PRIOR)
-
-
-def test_indefinite_prior_is_refused():
-    K = np.array([[1.0, 2.0], [2.0, 1.0]])
-    with pytest.raises(NumericalError, match="not positive definite"):
-        CholeskyFactor(K, Sites(np.full(2, 10.0), np.zeros(2)), np.zeros(2))
+    refused("12 negative site precisions", GRAM, np.full(N, -limit * (1 + 1e-9)))
+    refused("not positive definite", GRAM - 2.0, np.full(N, 10.0), NumericalError)
 
 
 @every_case("n", [1, 63, 64, 65, 199, 200, 399, 400])
@@ -118,14 +112,12 @@ def test_mean_before_and_after_the_inverse_and_after_giving_memory_back(name):
     sites, moved = Sites(PRECISIONS[name], NU), NU + 1.0
     expected = exact(GRAM, PRECISIONS[name], moved, PRIOR)["mean"]
     before, after, late = (CholeskyFactor(GRAM, sites, PRIOR) for _ in range(3))
-    before.relocate(moved)
-    np.testing.assert_allclose(before.mean, expected, rtol=1e-11, atol=1e-12)
     after.marginals()
-    after.relocate(moved)
-    np.testing.assert_allclose(after.mean, expected, rtol=1e-11, atol=1e-12)
-    late.relocate(moved)
+    for factor in (before, after, late):
+        factor.relocate(moved)
     late.covariance(last=True)
-    np.testing.assert_allclose(late.mean, expected, rtol=1e-11, atol=1e-12)
+    for factor in (before, after, late):
+        np.testing.assert_allclose(factor.mean, expected, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["moderate", "some negative", "some absent"])

@@ -36,9 +36,8 @@ def compare(n, project_one, sweeps, mean, **options):
     prior = np.broadcast_to(mean, n)
     tau, nu = np.zeros(n), np.zeros(n)
     for _ in range(sweeps):
-        tau, nu = oracle.sweep(
-            data.K, data.y, prior, tau, nu, project_one, options.get("damping", 1.0)
-        )
+        damping = options.get("damping", 1.0)
+        tau, nu = oracle.sweep(data.K, data.y, prior, tau, nu, project_one, damping)
     got = sites_after(sweeps, data.K, data.y, mean=mean, **options)
     # tau = 1/std^2 - cavity precision cancels; the scale of its error is the largest site.
     np.testing.assert_allclose(got.tau, tau, rtol=1e-12, atol=1e-12 * np.abs(tau).max())

@@ -126,9 +126,8 @@ def test_gradient_of_the_bound(likelihood, x, y, mean, theta):
     _, gradient = Objective(family, y, Projector(likelihood, "vb"), 1e-9, 400)(theta)
 
     def value(t):
-        K = kernel.clone_with_theta(t)(x)
-        post = infer(K, y, likelihood, method="vb", mean=mean, tol=1e-9, max_sweeps=400)
-        return post.log_evidence
+        given = {"method": "vb", "mean": mean, "tol": 1e-9, "max_sweeps": 400}
+        return infer(kernel.clone_with_theta(t)(x), y, likelihood, **given).log_evidence
 
     np.testing.assert_allclose(-gradient, slopes(value, theta), rtol=1e-4, atol=1e-5)
 

@@ -122,7 +122,6 @@ def test_a_full_disk_is_said(tmp_path, monkeypatch):
 
 
 def test_a_users_own_map_is_no_file_of_ours(tmp_path):
-    """In single precision, which is read as double."""
     X, y, Z, points, kernel = drawn(12)
     np.save(tmp_path / "X.npy", X.astype(np.float32))
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")

@@ -70,10 +70,8 @@ def separable(n, v):
     return squared(x, x, v, 1.5) + 1e-6 * v * np.eye(n), np.arange(n) * 3 // n
 
 
-@every_case(
-    "name, method",
-    [(name, m) for name in ("joint_shared", "joint_per_class") for m in ("ep", "qp")],
-)
+@every_case("name", ["joint_shared", "joint_per_class"])
+@every_case("method", ["ep", "qp"])
 def test_fixed_points_of_the_reference(name, method):
     case, K, K_star, diagonal = reference(name)
     known = case[method]
@@ -104,14 +102,8 @@ def test_fixed_points_of_the_reference(name, method):
         np.testing.assert_allclose(post.evidence_gradient(changes), wanted, rtol=0, atol=1e-9)
 
 
-@every_case(
-    "method, C, v, shared",
-    [
-        (method, C, v, shared)
-        for method in ("ep", "qp")
-        for C, v, shared in ((3, 4.0, True), (4, 25.0, False), (5, 400.0, True))
-    ],
-)
+@every_case("method", ["ep", "qp"])
+@every_case("C, v, shared", [(3, 4.0, True), (4, 25.0, False), (5, 400.0, True)])
 def test_blocks_are_the_dense_covariance_of_contrasts(method, C, v, shared):
     """Sites 1e-7, marginals 1e-8, evidence 1e-9: one fixed point by two algebras."""
     K, labels = drawn(C, 20, C, v, shared)
@@ -216,9 +208,8 @@ def test_visits_by_rows_reach_the_same_fixed_point():
     """The fallback: every row settles its own sites, from one posterior for all."""
     K, labels = drawn(8, 12, 4, 4.0)
     layout = Layout(labels, 4)
-    problem = Problem(
-        ClassPrior(K[None], layout), np.ones(layout.sites), Projector("probit", "ep", None, None)
-    )
+    prior, projector = ClassPrior(K[None], layout), Projector("probit", "ep", None, None)
+    problem = Problem(prior, np.ones(layout.sites), projector)
     end = settle(problem, Limits(1e-10, 300, 0.7), order="sequential")
     known, _ = dense(K, labels, 4, method="ep")
     np.testing.assert_allclose(end.sites.tau, known.sites.tau, rtol=0, atol=1e-8)
@@ -226,12 +217,8 @@ def test_visits_by_rows_reach_the_same_fixed_point():
     nothing = no_sites(layout.sites)
     _, tau, _ = problem.prior.factor(nothing).sweep(problem, nothing, 1.0, None, no_counts())
     row = infer_classes(K[:1, :1], labels[:1], "ep", n_classes=4, tol=1e-10)
-    np.testing.assert_allclose(tau[:3], layout_row(row), rtol=0, atol=1e-8)
-
-
-def layout_row(post):
-    tau = post.sites.tau[0]
-    return tau[np.isfinite(tau)]
+    alone = row.sites.tau[0][np.isfinite(row.sites.tau[0])]
+    np.testing.assert_allclose(tau[:3], alone, rtol=0, atol=1e-8)
 
 
 def test_a_class_without_rows():

@@ -6,12 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from qpruntime.errors import InputError
 from qpruntime.inference.precision import pattern as patterns
 from qpruntime.inference.precision.cholesky import Factorised, filled
 from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.precision.symbolic_kernels import elimination_order
-from tests.tools.cases import every_case, refuses
+from tests.tools.cases import refuses
 
 
 def random_precision(n, density, seed, dense=0):
@@ -104,35 +103,26 @@ def test_of_crossed_groups_the_larger_goes_first():
     assert set(elimination_order(sparse.csr_array(A.T @ A))[:300]) == set(range(300))
 
 
-def test_what_does_not_fit_into_memory_is_refused(monkeypatch):
-    monkeypatch.setattr("qpruntime._memory.left", lambda: (0.0, "by the test"))
-    monkeypatch.setattr("qpruntime._memory._SMALL", 1.0)
-    with pytest.raises(InputError, match=r"the factor of 200 columns takes .* of memory"):
-        factorised(random_precision(200, 0.05, 0))
-
-
-@every_case(
-    "change, words",
-    [
-        (lambda Q: Q[:, :-1], "Q must be square"),
-        (lambda Q: sparse.triu(Q), "some of its entries have no mirror image"),
-        (lambda Q: Q * np.nan, "Q must be finite"),
-    ],
-)
-def test_matrices_that_are_no_precisions(change, words):
-    refuses(words, factorised, sparse.csr_array(change(random_precision(30, 0.1, 0))))
-
-
-def test_values_that_are_not_symmetric():
+def test_matrices_that_are_no_precisions():
     Q = random_precision(30, 0.1, 0)
+    for other, words in (
+        (Q[:, :-1], "Q must be square"),
+        (sparse.csr_array(sparse.triu(Q)), "some of its entries have no mirror image"),
+        (Q * np.nan, "Q must be finite"),
+    ):
+        refuses(words, factorised, other)
     pattern, _ = factorised(Q)
     Q.data[np.flatnonzero(Q.indices != np.repeat(np.arange(30), np.diff(Q.indptr)))[0]] += 0.1
     refuses(r"mirrored entries differ by 0\.1", pattern.halves, Q)
 
 
-def test_more_operations_are_allowed_where_they_are_asked_for(monkeypatch):
-    monkeypatch.setattr(patterns, "_MOST", 1e3)
+def test_memory_and_operations_have_limits(monkeypatch):
     Q = random_precision(200, 0.05, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr("qpruntime._memory.left", lambda: (0.0, "by the test"))
+        patch.setattr("qpruntime._memory._SMALL", 1.0)
+        refuses(r"the factor of 200 columns takes .* of memory", factorised, Q)
+    monkeypatch.setattr(patterns, "_MOST", 1e3)
     rows = sparse.csr_array((1, 200))
     refuses(r"more than 1e\+03: .* or allow more by operations=", Pattern, rows, Q)
     assert Pattern(rows, Q, operations=1e9).of_prior[0].flops > 1e3

@@ -80,10 +80,8 @@ def test_a_search_takes_one_factor_for_each_evaluation(counted):
     numbers = []
     for theta in ([0.0, 0.0], [0.1, -0.2], [0.05, -0.4], [0.06, -0.38], [0.061, -0.381]):
         before = len(made)
-        post = infer_precision(
-            A, precision(theta), SEEN["probit"], "probit",
-            pattern=pattern, log_det=0.0, sites=known.at(theta), tol=1e-5,
-        )  # fmt: skip
+        given = {"pattern": pattern, "log_det": 0.0, "sites": known.at(theta), "tol": 1e-5}
+        post = infer_precision(A, precision(theta), SEEN["probit"], "probit", **given)
         numbers.append(len(made) - before)
         known.add(theta, post.sites)
         exact = infer_precision(A, precision(theta), SEEN["probit"], "probit", tol=1e-12, log_det=0)
@@ -159,9 +157,8 @@ def test_normal_noise_takes_one_factor(counted):
     made, Q, scale = counted(np.inf), precision(np.array([0.0, -0.4])), 0.6
     y, weights = ETA + scale * RNG.standard_normal(N), RNG.uniform(0.5, 2.0, N)
     far = np.full(N, 50.0), np.full(N, -70.0)
-    post = infer_precision(
-        A, Q, y, f"gaussian(scale={scale})", weights=weights, sites=far, log_det=0.0
-    )
+    given = {"weights": weights, "sites": far, "log_det": 0.0}
+    post = infer_precision(A, Q, y, f"gaussian(scale={scale})", **given)
     assert len(made) == 1
     tau = weights / scale**2
     covariance = np.linalg.inv(Q.toarray() + (A.T * tau) @ A.toarray())

@@ -22,6 +22,7 @@ from tests.tools.precision_cases import (
     LABELS,
     REFERENCE,
     constraint,
+    dense,
     group,
     joined,
     problem,
@@ -47,16 +48,6 @@ def posterior(name, **options):
     return infer_precision(*build(np.array(REFERENCE[name]["theta"])), y, likelihood, **given)
 
 
-def dense(name):
-    """Prior covariance of x, and rows."""
-    build, *_ = problem(name)
-    A, Q = build(np.array(REFERENCE[name]["theta"]))
-    S, C = np.linalg.inv(Q.toarray()), constraint(name)
-    if C is not None:
-        S -= np.outer(S @ C, S @ C) / (C @ S @ C)
-    return A.toarray(), S
-
-
 def dense_posterior(post, name):
     """Posterior covariance of x by its sites, and rows."""
     A, S = dense(name)
@@ -64,11 +55,10 @@ def dense_posterior(post, name):
 
 
 def test_the_evidence_of_normal_noise_takes_no_corrections():
-    build, _, _, _ = problem("groups probit")
-    A, Q = build(np.array(REFERENCE["groups probit"]["theta"]))
-    A, S = A.toarray(), np.linalg.inv(Q.toarray())
+    A, S = dense("groups probit")
+    Q = problem("groups probit")[0](np.array(REFERENCE["groups probit"]["theta"]))[1]
     y = np.random.default_rng(2).normal(size=len(A))
-    post = infer_precision(sparse.csr_array(A), Q, y, "gaussian(scale=0.7)", tol=1e-12)
+    post = infer_precision(A, Q, y, "gaussian(scale=0.7)", tol=1e-12)
     exact = multivariate_normal(np.zeros(len(A)), A @ S @ A.T + 0.49 * np.eye(len(A))).logpdf(y)
     assert post.corrected_evidence() == (post.log_evidence, 0.0)
     assert post.log_evidence == pytest.approx(exact, rel=1e-10)
@@ -307,30 +297,21 @@ def test_the_slope_has_what_changes_of_the_precision_take():
     refuses("evidence_gradient takes dK", post.evidence_gradient)
 
 
-def pickled(post, folder):
-    return pickle.loads(pickle.dumps(post))
-
-
-def saved(post, folder):
-    post.save(folder / "post.qp")
-    return load(folder / "post.qp")
-
-
-@every_case("copied", [pickled, saved])
 @every_case("likelihood", ["probit", "logistic", "poisson-exp"])
-def test_a_copy_is_as_good(copied, likelihood, tmp_path):
+def test_a_copy_is_as_good(likelihood, tmp_path):
     """Of rows that are sites of their own, and of equal ones; with a constraint."""
     A = np.vstack([np.eye(6), np.eye(6)[:3], np.eye(6)[:3]])
     y = np.r_[np.ones(9), 1.0 if likelihood == "poisson-exp" else -1.0, 1.0, 1.0]
     post = infer_precision(A, np.eye(6), y, likelihood, constraint=np.ones(6))
-    copy = copied(post, tmp_path)
+    post.save(tmp_path / "post.qp")
     rows = np.eye(6)[:4]
-    np.testing.assert_array_equal(copy.predict(rows, mean=0.0), post.predict(rows, mean=0.0))
-    np.testing.assert_array_equal(copy.loo(), post.loo())
-    np.testing.assert_array_equal(copy.weights, post.weights)
-    assert copy.corrected_evidence() == post.corrected_evidence()
-    assert copy.summary() == post.summary()
-    assert copy.loo_groups(np.arange(12) % 3)[1].shape == (3,)
+    for copy in (pickle.loads(pickle.dumps(post)), load(tmp_path / "post.qp")):
+        np.testing.assert_array_equal(copy.predict(rows, mean=0.0), post.predict(rows, mean=0.0))
+        np.testing.assert_array_equal(copy.loo(), post.loo())
+        np.testing.assert_array_equal(copy.weights, post.weights)
+        assert copy.corrected_evidence() == post.corrected_evidence()
+        assert copy.summary() == post.summary()
+        assert copy.loo_groups(np.arange(12) % 3)[1].shape == (3,)
 
 
 def test_marginals_of_few_rows_are_those_of_their_covariance():

@@ -50,7 +50,6 @@ def standing():
 
 
 def told(found):
-    """Everything that a fit goes on from, to be compared."""
     optima = [(one.value, one.message, one.theta.tolist()) for one in found.optima]
     place = found.place.theta.tolist(), found.place.Z.tolist()
     return found.stages, place, optima, [part.tolist() for part in found.sites], found.random

@@ -1,9 +1,11 @@
-"""Sparse power EP and QP: reference values, and the dense engine where the two meet."""
+"""Sparse power EP and QP: reference values, the dense engine where the two meet, and gradients."""
+
+import math
 
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
 from qpruntime import infer, infer_sparse
 from tests.tools.cases import every_case, refuses
@@ -122,27 +124,19 @@ MORE = [
 ]
 
 
-def equals_dense_on_fitc(kernel, y, likelihood, method, options):
-    both = {"method": method, "tol": 1e-12, "max_sweeps": 300, **options}
-    post = infer_sparse(X, y, kernel, Z, likelihood, power=1.0, jitter=0.0, **both)
-    s = both.pop("scale", 1.0)
-    K, centre = fitc(kernel, X, Z) * np.outer(s, s), s * both.pop("mean", 0.0)
-    dense = infer(K, y, likelihood, order="parallel", mean=centre, **both)
-    assert post.converged
-    agree(post, dense, s)
-    # Observations in the tails of Student's t push others' precisions below zero, and stay there.
-    assert (likelihood is T4) == bool((post.sites.tau < -1e-3).any())
-
-
-@every_case("kernel, y, likelihood, method, options", FEW)
-def test_of_power_one_it_is_the_dense_engine_on_fitc(kernel, y, likelihood, method, options):
-    equals_dense_on_fitc(kernel, y, likelihood, method, options)
-
-
-@pytest.mark.slow
-@every_case("kernel, y, likelihood, method, options", MORE)
-def test_every_likelihood_is_as_on_fitc(kernel, y, likelihood, method, options):
-    equals_dense_on_fitc(kernel, y, likelihood, method, options)
+@pytest.mark.parametrize("cases", [FEW, pytest.param(MORE, marks=pytest.mark.slow)])
+def test_of_power_one_it_is_the_dense_engine_on_fitc(cases):
+    for kernel, y, likelihood, method, options in cases:
+        both = {"method": method, "tol": 1e-12, "max_sweeps": 300, **options}
+        post = infer_sparse(X, y, kernel, Z, likelihood, power=1.0, jitter=0.0, **both)
+        s = both.pop("scale", 1.0)
+        K, centre = fitc(kernel, X, Z) * np.outer(s, s), s * both.pop("mean", 0.0)
+        dense = infer(K, y, likelihood, order="parallel", mean=centre, **both)
+        assert post.converged
+        agree(post, dense, s)
+        # Observations in the tails of Student's t push others' precisions below zero, and stay
+        # there.
+        assert (likelihood is T4) == bool((post.sites.tau < -1e-3).any())
 
 
 def test_noise_of_any_small_scale():
@@ -201,10 +195,8 @@ def test_small_powers_tend_to_the_bound():
     kernel, y = ConstantKernel(2.0) * RBF(0.5), LABELS[::2]
     bound = infer(kernel(x), y, method="vb", tol=1e-10).log_evidence
     powers = [0.1, 0.01, 0.001]
-    found = [
-        infer_sparse(x, y, kernel, x, method="ep", power=power, tol=1e-10).log_evidence
-        for power in powers
-    ]
+    given = {"method": "ep", "tol": 1e-10}
+    found = [infer_sparse(x, y, kernel, x, power=p, **given).log_evidence for p in powers]
     gaps = (np.array(found) - bound) / powers
     # Of second order in the power, and jitter.
     np.testing.assert_allclose(gaps, gaps[1], rtol=0.05)
@@ -266,3 +258,81 @@ BAD = [
 def test_bad_arguments(change, words):
     given = {"X": X, "y": LABELS, "Z": Z, **change}
     refuses(words, infer_sparse, kernel=KERNEL, **given)
+
+
+TWICE = np.concatenate([Z, Z[:1]])
+MANY = np.linspace(-3.0, 3.0, 50)[:, None]
+WEIGHTS = np.random.default_rng(1).uniform(0.0, 2.0, 40)
+STEP = 1e-4
+
+
+def scaled(variance=2.0, length=0.9):
+    return ConstantKernel(variance, (1e-9, 1e12)) * RBF(length, (1e-9, 1e9))
+
+
+SLOPES = [
+    (scaled(), LABELS, Z, "probit", {"power": 1.0}),
+    (scaled() + WhiteKernel(0.3), LABELS, Z, "probit", {"weights": WEIGHTS}),
+    (scaled(length=1e-3), LABELS, Z, "probit", {}),
+    (scaled(length=1e3), LABELS, Z, "probit", {}),
+    (scaled(variance=1e10), LABELS, Z, "probit", {}),
+    (scaled(), LABELS, TWICE, "probit", {}),
+    (scaled(), LABELS, MANY, "probit", {}),
+    (ConstantKernel(2.0) * Matern(0.9, nu=1.5), COUNTS, Z, "poisson-exp", {"power": 0.3}),
+    (scaled(), HEAVY, Z, T4, {"power": 0.7}),
+    (scaled(), HEAVY, Z, "laplace(scale=1e-7)", {"power": 1.0}),
+    (scaled(), HEAVY, Z, "laplace(scale=0.5)", {"power": 1.0, "weights": WEIGHTS}),
+    (scaled(), COUNTS, Z, "negative-binomial(dispersion=0.4)", {"power": 1.0}),
+    (scaled(0.2), np.round(S**2 * COUNTS / 2.0), Z, "poisson", {"mean": 1.2, "scale": S}),
+    (scaled(0.04), EVENTS, Z, "poisson", {"power": 1.0, **FAR}),
+    (scaled() + WhiteKernel(0.2), HEAVY, Z, "laplace(scale=0.5)", {"power": 1.0, "scale": S}),
+]
+
+
+@every_case("k, y, z, likelihood, options", SLOPES)
+def test_gradients_are_differences(k, y, z, likelihood, options):
+    def settled(theta=0.0, move=0.0, mean=0.0, noise=0.0):
+        named = likelihood
+        if noise:
+            stem, value = likelihood[:-1].rsplit("=", 1)
+            named = f"{stem}={float(value) * math.exp(noise)!r})"
+        at = k.clone_with_theta(k.theta + theta)
+        moved = z + move * (np.arange(len(z)) == 1)[:, None]
+        given = {"method": "ep", "tol": 1e-10, "n_jobs": 1, "mean": 0.2, **options}
+        given["mean"] += mean
+        return infer_sparse(X, y, at, moved, named, **given)
+
+    def slope(name, unit=1.0):
+        ends = [settled(**{name: sign * STEP * unit}).log_evidence for sign in (1.0, -1.0)]
+        return (ends[0] - ends[1]) / (2.0 * STEP)
+
+    names = [likelihood.rsplit("=", 1)[0].split("(")[1].split()[-1]] if "(" in likelihood else []
+    found = settled()._solution.engine.evaluate(0, names)
+    expected = [slope("theta", unit) for unit in np.eye(k.theta.size)]
+    expected += [slope("move"), slope("mean")]
+    expected += [slope("noise") for _ in names]
+    computed = [*found.by_theta, found.by_Z[1, 0], found.by_mean, *found.by_parameters]
+    # Second order in the step leaves some third derivatives times 2e-9.
+    scale = 1.0 + np.abs(expected).max()
+    np.testing.assert_allclose(computed, expected, rtol=0.0, atol=2e-7 * scale)
+
+
+def test_reference_gradients():
+    for power, theta in ((1.0, [2.8190509, -4.0244329]), (0.5, [2.7988182, -3.8519561])):
+        options = {"power": power, "method": "ep", "jitter": 0.0, "tol": 1e-12}
+        found = infer_sparse(X, LABELS, scaled(), Z, **options)._solution.engine.evaluate(0)
+        np.testing.assert_allclose(found.by_theta, theta, rtol=0.0, atol=6e-8)
+        if power == 1.0:
+            np.testing.assert_allclose(found.by_Z[1, 0], -0.106075223, rtol=0.0, atol=6e-10)
+
+
+def test_float32_steers():
+    """Its gradient is right to a thousandth of its largest entry, its evidence to 1e-6 of it."""
+    post = infer_sparse(X, LABELS, scaled(), Z, method="ep", tol=1e-10)
+    exact = post._solution.engine.evaluate(0)
+    post._solution.engine.move(scaled(), Z, np.float32)
+    rough = post._solution.engine.evaluate(0)
+    assert abs(rough.value - exact.value) < 1e-5 * abs(exact.value)
+    for name in ("by_theta", "by_Z"):
+        one, two = getattr(exact, name), getattr(rough, name)
+        np.testing.assert_allclose(two, one, rtol=0.0, atol=1e-3 * np.abs(one).max())

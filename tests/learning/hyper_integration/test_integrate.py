@@ -40,6 +40,16 @@ def density(log_density, p):
     return Density(Known(log_density), np.tile([-40.0, 40.0], (p, 1)))
 
 
+def nodes_of(log_density, start, design, n=None):
+    """Nodes of a density, and their weighted means and covariance."""
+    start = np.array(start, dtype=float)
+    rng = np.random.default_rng(0)
+    found = find_nodes(density(log_density, start.size), start, design, n, rng)
+    w = np.exp(found.log_weights - logsumexp(found.log_weights))
+    theta = np.array([node.theta for node in found.nodes])
+    return found, w @ theta, np.cov(theta.T, aweights=w, ddof=0)
+
+
 def normal(p):
     root = ROOT[:p, :p]
     inverse = np.linalg.inv(root @ root.T)
@@ -58,26 +68,19 @@ def skewed(t):
 @every_case(("design", "p"), [("grid", 1), ("grid", 2), ("composite", 2), ("composite", 3)])
 def test_designs_integrate_normal_densities(design, p):
     """The mass to 3e-4, where grids end 7 below the top; moments of the second order too."""
-    found = find_nodes(density(normal(p), p), MEAN[:p], design, None, np.random.default_rng(0))
+    found, mean, covariance = nodes_of(normal(p), MEAN[:p], design)
     assert found.design == design
     assert found.log_evidence == pytest.approx(TOTAL, abs=3e-4)
-    w = np.exp(found.log_weights - logsumexp(found.log_weights))
-    theta = np.array([node.theta for node in found.nodes])
-    np.testing.assert_allclose(w @ theta, MEAN[:p], atol=1e-4)
-    covariance = (w[:, None] * (theta - MEAN[:p])).T @ (theta - MEAN[:p])
+    np.testing.assert_allclose(mean, MEAN[:p], atol=1e-4)
     np.testing.assert_allclose(covariance, ROOT[:p, :p] @ ROOT[:p, :p].T, atol=3e-3)
 
 
 def test_a_grid_integrates_a_skewed_density():
     """Its mass is known, the mean of t0 is Euler's constant, that of t1 E t0^2/8."""
-    found = find_nodes(
-        density(skewed, 2), np.array([0.0, 0.0]), "grid", None, np.random.default_rng(0)
-    )
+    found, mean, _ = nodes_of(skewed, [0, 0], "grid")
     assert found.log_evidence == pytest.approx(TOTAL, abs=2e-3)
-    w = np.exp(found.log_weights - logsumexp(found.log_weights))
-    theta = np.array([node.theta for node in found.nodes])
     square = np.euler_gamma**2 + math.pi**2 / 6.0
-    np.testing.assert_allclose(w @ theta, [np.euler_gamma, square / 8.0], atol=0.02)
+    np.testing.assert_allclose(mean, [np.euler_gamma, square / 8.0], atol=0.02)
 
 
 def test_importance_weights_are_a_density():
@@ -89,9 +92,7 @@ def test_importance_weights_are_a_density():
 
 
 def test_importance_of_a_skewed_density():
-    found = find_nodes(
-        density(skewed, 2), np.zeros(2), "importance", 4096, np.random.default_rng(0)
-    )
+    found, _, _ = nodes_of(skewed, [0, 0], "importance", 4096)
     # Weights vary by a factor of two or so: 1 % of 4096.
     assert found.log_evidence == pytest.approx(TOTAL, abs=0.02)
     assert found.pareto_k < 0.7
@@ -123,13 +124,12 @@ def test_k_of_weights():
 
 
 def test_auto_is_a_grid_of_two_and_draws_of_more():
-    rng = np.random.default_rng(0)
-    assert find_nodes(density(normal(2), 2), MEAN[:2], "auto", None, rng).design == "grid"
-    more = find_nodes(density(normal(3), 3), MEAN, "auto", None, rng)
+    assert nodes_of(normal(2), MEAN[:2], "auto")[0].design == "grid"
+    more, _, _ = nodes_of(normal(3), MEAN, "auto")
     assert (more.design, len(more.nodes)) == ("importance", 64)
     assert more.log_evidence == pytest.approx(TOTAL, abs=0.1)
     with pytest.raises(InputError, match='"grid" takes at most 3 hyper-parameters'):
-        find_nodes(density(normal(3), 4), np.zeros(4), "grid", None, rng)
+        nodes_of(normal(3), np.zeros(4), "grid")
 
 
 def test_auto_warns_where_weights_are_poor():
@@ -138,7 +138,7 @@ def test_auto_warns_where_weights_are_poor():
     def heavy(t):
         return -float(np.log1p(t * t).sum()), -2.0 * t / (1.0 + t * t)
 
-    found = find_nodes(density(heavy, 4), np.zeros(4), "auto", None, np.random.default_rng(0))
+    found, _, _ = nodes_of(heavy, np.zeros(4), "auto")
     assert (found.design, found.trusted) == ("importance", False)
     with pytest.warns(SamplingWarning, match=r'use Integrate\("importance", n=512\)'):
         warn_unreliable(found)
@@ -154,14 +154,11 @@ def test_two_modes_leave_few_effective_draws():
         slopes = np.array([-t / 0.4**2, -(t - 1.2) / 0.8**2])
         return float(logsumexp(logs)), shares @ slopes
 
-    found = find_nodes(density(two, 3), np.zeros(3), "importance", 128, np.random.default_rng(0))
-    assert not found.trusted
-    near = find_nodes(density(normal(3), 3), MEAN, "importance", 128, np.random.default_rng(0))
+    for given in (("importance", 128), ("auto",)):
+        assert not nodes_of(two, np.zeros(3), *given)[0].trusted
+    near, _, _ = nodes_of(normal(3), MEAN, "importance", 128)
     assert near.trusted
     assert near.share == pytest.approx(near.effective / 128, rel=1e-12)
-    assert not find_nodes(
-        density(two, 3), np.zeros(3), "auto", None, np.random.default_rng(0)
-    ).trusted
 
 
 KERNEL = ConstantKernel(2.0) * RBF([1.0, 3.0])

@@ -103,7 +103,7 @@ def test_the_time_of_a_fit_is_its_share_of_the_budget(speed, monkeypatch):
 
 
 def test_the_fit_announces_itself(speed, few_dense, caplog):
-    """It uses 90 / 8000 of the budget, 20.25 s."""
+    # It uses 90 / 8000 of the budget, 20.25 s.
     with caplog.at_level(logging.WARNING, "qpruntime"):
         GPClassifier(inducing="judged", random_state=3).fit(MOONS, SIDES)
     told = [r.getMessage() for r in caplog.records if "a fit of N = 90 points" in r.getMessage()]

@@ -242,9 +242,8 @@ def data_of(X, y):
 @every_case("each, nu, made", [(0.1, 0.1, True), (-0.1, 0.1, False), (0.1, -0.1, False)])
 def test_length_scales_and_roughness_that_gain_alone_are_joined(each, nu, made):
     smooth, rough = KernelShape(True, 2.5), KernelShape(True, 0.5)
-    trial = Trial(
-        data_of(ROUGH[:100], STEPS[:100]), settings_of(GPClassifier()), BUDGET, slice(0, 0)
-    )
+    data, settings = data_of(ROUGH[:100], STEPS[:100]), settings_of(GPClassifier())
+    trial = Trial(data, settings, BUDGET, slice(0, 0))
     commons = {
         shape: trial.optimise(default_start(UNITS, nu=shape.nu), 100, 1e-3, 5)
         for shape in (smooth, rough)
