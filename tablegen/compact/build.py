@@ -103,7 +103,9 @@ class CompactRecipe(Recipe[Metadata]):
         axes = self.plan.axes
         report("integrate", 0, 1)
         ratios = integrate(self.likelihood, executor, report)
-        values = splines.coefficients(ratios, axes[0] if len(axes) == 2 else None, axes[-1])
+        values = splines.along(ratios, 2, axes[-1])
+        if len(axes) == 2:
+            values = splines.along(values, 1, axes[0])
         values.flags.writeable = False
         report("certify", 0, 1)
         table = Table(workspace.partial, self.plan, self.likelihood, values)

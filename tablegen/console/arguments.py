@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from qpruntime._formatting import meant, printable
@@ -95,6 +96,116 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+#: Every command: its help, its description, and its arguments by group, each with its metavar.
+COMMANDS = {
+    "build": f"""
+        build a table, or resume an interrupted build
+
+        Build a table and certify its error. If a build is interrupted or killed, the same command
+        resumes it.
+
+        which table:
+        --likelihood NAME: a registered name, with parameters as in 'student-t(nu=4, scale=0.3)', or
+            package.module:name of your own Likelihood, or of a function without arguments that is
+            annotated '-> Likelihood'; the module is imported from the current directory and run;
+            default: probit
+        --preset PRESET: grid: the grid of the paper (default); compact: a small table for every
+            cavity; surfaces: all quantities that inference needs, for any likelihood (default for
+            your own)
+        --mu-range LO HI: ends of the axis mu; default: -10 10
+        --mu-step STEP: distance of nodes of a grid; default: 0.001
+        --log10-sigma-range LO HI: ends of the axis log10-sigma; default: -1 1; surfaces: -2 1
+        --log10-sigma-step STEP: distance of nodes of a grid; default: 0.001
+        --counts FIRST:LAST: counts y in the table; default: 0:50
+        --outcomes Y,Y,...: surfaces only: every value that y takes
+        --y-range LO HI: surfaces only: range of a continuous y
+        --projection NAME: surfaces only: "wp" stores L_p projections of order --p, for method="wp"
+        --p P: order of --projection wp, from 1 to 10
+        --method METHOD: grid only; spectral: expand a Chebyshev series (default); direct: integrate
+            at every node
+        --dtype TYPE: grid only: float64 (default) or float32
+        --tolerance ERROR: largest relative error; the build fails above it; default: 1e-12,
+            float32: 1e-7, compact: 1e-9, surfaces: 1e-8, --projection wp: 1e-6
+
+        where to:
+        --output FILE: file to write; default: a name made of likelihood, parameters and preset, in
+            $QP_TABLES or the user's data directory, where tablegen and open_table find it
+        --force: replace an existing table; follow a link that leads nowhere
+        --format FORMAT: {_FORMATS}; default: by the ending of --output
+        --size-limit MB: surfaces only: largest size of the table; default: 128
+        --yes: build more than 4 GB without asking
+        --dry-run: print path, size, nodes and estimated time, and build nothing
+
+        who computes:
+        --workers N: number of threads; default: all cores
+        --scheduler ADDRESS: address of a dask cluster, such as tcp://host:8786
+        --timeout SECONDS: time to wait for the cluster, or for a worker; default: 60
+        """,
+    "info": """
+        print the metadata and the certificate of a table
+
+        table FILE|NAME: a file, or a name that tablegen list prints
+        """,
+    "verify": """
+        check the hash of a table, and integrate random points again
+
+        Check the hash of a table, and integrate random points again. The exit status is 0 if the
+        table is sound, 1 if it is not, and 3 if its bytes are right but its accuracy was not
+        checked because --likelihood was not given.
+
+        table FILE|NAME: a file, or a name that tablegen list prints
+        --likelihood NAME: package.module:name of your own likelihood
+        --points N: number of points; default: 2000
+        --seed N: seed of the points; default: a new one each time
+        --tolerance ERROR: largest relative error; default: that of the table
+        --workers N: number of threads; default: all cores
+        """,
+    "plot": """
+        draw sigma*/sigma_EP and the error of a table
+
+        table FILE|NAME: a file, or a name that tablegen list prints
+        --output FILE: a .png or .svg file
+        --outcome Y: value of y to draw; default: 1
+        --mu-range LO HI: part of the axis mu to draw; default: all of it
+        --log10-sigma-range LO HI: part of the axis log10-sigma to draw; default: all of it
+        """,
+    "export": f"""
+        write a table in another format
+
+        table FILE|NAME: a file, or a name that tablegen list prints
+        --format FORMAT: {_FORMATS} (default); c: a C99 header, from a compact table
+        --output FILE: file to write; default: beside the table; c: qp_NAME.h in this directory
+        --force: replace an existing table
+        """,
+    "publish": """
+        write tables and registry.json to a directory for others
+
+        Write tables and registry.json to a directory that any web server or object store can serve.
+        The registry has names, sizes, hashes, certificates and the commands of builds.
+
+        directory DIR: directory to write to; it is made if it does not exist
+        tables FILE|NAME: tables to publish; default: all that tablegen list prints; tables that DIR
+            has stay in its registry
+        """,
+    "fetch": """
+        download a published table, and check it
+
+        Download a table or resume a download, check its hashes, and install it. Proxies are read
+        from the environment.
+
+        table NAME|URL: a name in the registry, the hash of the data of a table, or a URL or path of
+            NAME.h5
+        --from DIR|URL: directory or URL of registry.json: http, https, or a protocol of fsspec;
+            default: $QP_REGISTRY
+        --sha256 HASH: hash of the file, or of its data as tablegen info prints it; others are
+            refused
+        --output FILE: file to write; default: an installed table
+        --force: replace an existing table
+        """,
+    "list": "list the installed tables and those inside the package",
+}
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``tablegen``."""
     made = _Parser(prog="tablegen", description="Build and check lookup tables of sigma*.")
@@ -107,258 +218,34 @@ def parser() -> argparse.ArgumentParser:
         help="print a completion script for bash, zsh or tcsh, and exit",
     )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _build(commands.add_parser("build", help="build a table, or resume an interrupted build"))
-    info = commands.add_parser("info", help="print the metadata and the certificate of a table")
-    _table(info)
-    _verify(
-        commands.add_parser(
-            "verify", help="check the hash of a table, and integrate random points again"
-        )
-    )
-    _plot(commands.add_parser("plot", help="draw sigma*/sigma_EP and the error of a table"))
-    _export(commands.add_parser("export", help="write a table in another format"))
-    _publish(
-        commands.add_parser(
-            "publish", help="write tables and registry.json to a directory for others"
-        )
-    )
-    _fetch(commands.add_parser("fetch", help="download a published table, and check it"))
-    commands.add_parser("list", help="list the installed tables and those inside the package")
-    for name, command in commands.choices.items():
+    for name, text in COMMANDS.items():
+        words, *paragraphs = textwrap.dedent(text).strip().split("\n\n")
+        command = commands.add_parser(name, help=words)
+        for paragraph in paragraphs:
+            if paragraph[0].isupper():
+                command.description = paragraph
+            else:
+                _add_group(command, name, re.split(r"\n(?! )", paragraph))
         command.add_argument("--json", action="store_true", help="print one JSON document")
         command.epilog = "\n".join(["examples:", *(f"  {line}" for line in EXAMPLES[name])])
         command.formatter_class = _Plain
     return made
 
 
-def _table(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "table", metavar="FILE|NAME", help="a file, or a name that tablegen list prints"
-    )
-
-
-def _build(build: argparse.ArgumentParser) -> None:
-    build.description = (
-        "Build a table and certify its error. If a build is interrupted or killed, the same "
-        "command resumes it."
-    )
-    _which(build.add_argument_group("which table"))
-    _where_to(build.add_argument_group("where to"))
-    _who(build.add_argument_group("who computes"))
-
-
-def _which(what: argparse._ArgumentGroup) -> None:
-    what.add_argument(
-        "--likelihood",
-        default="probit",
-        metavar="NAME",
-        help="a registered name, with parameters as in 'student-t(nu=4, scale=0.3)', or "
-        "package.module:name of your own Likelihood, or of a function without arguments that is "
-        "annotated '-> Likelihood'; the module is imported from the current directory and run; "
-        "default: probit",
-    )
-    what.add_argument(
-        "--preset",
-        metavar="PRESET",
-        help="grid: the grid of the paper (default); compact: a small table for every cavity; "
-        "surfaces: all quantities that inference needs, for any likelihood (default for your own)",
-    )
-    for axis, ends in (("mu", "-10 10"), ("log10-sigma", "-1 1; surfaces: -2 1")):
-        what.add_argument(
-            f"--{axis}-range",
-            nargs=2,
-            type=float,
-            metavar=("LO", "HI"),
-            help=f"ends of the axis {axis}; default: {ends}",
-        )
-        what.add_argument(
-            f"--{axis}-step",
-            type=float,
-            metavar="STEP",
-            help="distance of nodes of a grid; default: 0.001",
-        )
-    what.add_argument(
-        "--counts", type=_counts, metavar="FIRST:LAST", help="counts y in the table; default: 0:50"
-    )
-    what.add_argument(
-        "--outcomes",
-        type=_outcomes,
-        metavar="Y,Y,...",
-        help="surfaces only: every value that y takes",
-    )
-    what.add_argument(
-        "--y-range",
-        nargs=2,
-        type=float,
-        metavar=("LO", "HI"),
-        help="surfaces only: range of a continuous y",
-    )
-    what.add_argument(
-        "--projection",
-        metavar="NAME",
-        help='surfaces only: "wp" stores L_p projections of order --p, for method="wp"',
-    )
-    what.add_argument("--p", type=float, metavar="P", help="order of --projection wp, from 1 to 10")
-    what.add_argument(
-        "--method",
-        metavar="METHOD",
-        help="grid only; spectral: expand a Chebyshev series (default); direct: integrate at every "
-        "node",
-    )
-    what.add_argument("--dtype", metavar="TYPE", help="grid only: float64 (default) or float32")
-    what.add_argument(
-        "--tolerance",
-        type=float,
-        metavar="ERROR",
-        help="largest relative error; the build fails above it; default: 1e-12, float32: 1e-7, "
-        "compact: 1e-9, surfaces: 1e-8, --projection wp: 1e-6",
-    )
-
-
-def _where_to(where: argparse._ArgumentGroup) -> None:
-    where.add_argument(
-        "--output",
-        metavar="FILE",
-        help="file to write; default: a name made of likelihood, parameters and preset, in "
-        "$QP_TABLES or the user's data directory, where tablegen and open_table find it",
-    )
-    where.add_argument(
-        "--force",
-        action="store_true",
-        help="replace an existing table; follow a link that leads nowhere",
-    )
-    where.add_argument(
-        "--format", metavar="FORMAT", help=f"{_FORMATS}; default: by the ending of --output"
-    )
-    where.add_argument(
-        "--size-limit",
-        type=_megabytes,
-        metavar="MB",
-        help="surfaces only: largest size of the table; default: 128",
-    )
-    where.add_argument("--yes", action="store_true", help="build more than 4 GB without asking")
-    where.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="print path, size, nodes and estimated time, and build nothing",
-    )
-
-
-def _who(who: argparse._ArgumentGroup) -> None:
-    who.add_argument(
-        "--workers", type=int, metavar="N", help="number of threads; default: all cores"
-    )
-    who.add_argument(
-        "--scheduler", metavar="ADDRESS", help="address of a dask cluster, such as tcp://host:8786"
-    )
-    who.add_argument(
-        "--timeout",
-        type=float,
-        metavar="SECONDS",
-        help="time to wait for the cluster, or for a worker; default: 60",
-    )
-
-
-def _export(export: argparse.ArgumentParser) -> None:
-    _table(export)
-    export.add_argument(
-        "--format",
-        default="zarr",
-        metavar="FORMAT",
-        help=f"{_FORMATS} (default); c: a C99 header, from a compact table",
-    )
-    export.add_argument(
-        "--output",
-        metavar="FILE",
-        help="file to write; default: beside the table; c: qp_NAME.h in this directory",
-    )
-    export.add_argument("--force", action="store_true", help="replace an existing table")
-
-
-def _publish(publish: argparse.ArgumentParser) -> None:
-    publish.description = (
-        "Write tables and registry.json to a directory that any web server or object store can "
-        "serve. The registry has names, sizes, hashes, certificates and the commands of builds."
-    )
-    publish.add_argument(
-        "directory", metavar="DIR", help="directory to write to; it is made if it does not exist"
-    )
-    publish.add_argument(
-        "tables",
-        nargs="*",
-        metavar="FILE|NAME",
-        help="tables to publish; default: all that tablegen list prints; tables that DIR has stay "
-        "in its registry",
-    )
-
-
-def _fetch(fetch: argparse.ArgumentParser) -> None:
-    fetch.description = (
-        "Download a table or resume a download, check its hashes, and install it. Proxies are "
-        "read from the environment."
-    )
-    fetch.add_argument(
-        "table",
-        metavar="NAME|URL",
-        help="a name in the registry, the hash of the data of a table, or a URL or path of NAME.h5",
-    )
-    fetch.add_argument(
-        "--from",
-        dest="source",
-        metavar="DIR|URL",
-        help="directory or URL of registry.json: http, https, or a protocol of fsspec; default: "
-        "$QP_REGISTRY",
-    )
-    fetch.add_argument(
-        "--sha256",
-        metavar="HASH",
-        help="hash of the file, or of its data as tablegen info prints it; others are refused",
-    )
-    fetch.add_argument(
-        "--output", metavar="FILE", help="file to write; default: an installed table"
-    )
-    fetch.add_argument("--force", action="store_true", help="replace an existing table")
-
-
-def _verify(verify: argparse.ArgumentParser) -> None:
-    _table(verify)
-    verify.description = (
-        "Check the hash of a table, and integrate random points again. The exit status is 0 if the "
-        "table is sound, 1 if it is not, and 3 if its bytes are right but its accuracy was not "
-        "checked because --likelihood was not given."
-    )
-    verify.add_argument(
-        "--likelihood", metavar="NAME", help="package.module:name of your own likelihood"
-    )
-    verify.add_argument(
-        "--points", type=int, default=2000, metavar="N", help="number of points; default: 2000"
-    )
-    verify.add_argument(
-        "--seed", type=int, metavar="N", help="seed of the points; default: a new one each time"
-    )
-    verify.add_argument(
-        "--tolerance",
-        type=float,
-        metavar="ERROR",
-        help="largest relative error; default: that of the table",
-    )
-    verify.add_argument(
-        "--workers", type=int, metavar="N", help="number of threads; default: all cores"
-    )
-
-
-def _plot(plot: argparse.ArgumentParser) -> None:
-    _table(plot)
-    plot.add_argument("--output", required=True, metavar="FILE", help="a .png or .svg file")
-    plot.add_argument("--outcome", type=float, metavar="Y", help="value of y to draw; default: 1")
-    for axis in ("mu", "log10-sigma"):
-        plot.add_argument(
-            f"--{axis}-range",
-            nargs=2,
-            type=float,
-            metavar=("LO", "HI"),
-            help=f"part of the axis {axis} to draw; default: all of it",
-        )
+def _add_group(command: argparse.ArgumentParser, name: str, lines: list[str]) -> None:
+    """Add arguments, a line each, in the group that a first line with a colon at its end names."""
+    group: argparse._ActionsContainer = command
+    if lines[0].endswith(":"):
+        group = command.add_argument_group(lines.pop(0).removesuffix(":"))
+    for line in lines:
+        argument, words = re.split(": ", re.sub(r"\s+", " ", line), maxsplit=1)
+        option, *metavar = argument.split(" ")
+        settings: dict[str, Any] = {"action": "store_true"}
+        if metavar:
+            settings = {"type": _TYPES.get(metavar[0]), "metavar": metavar[0]}
+        if len(metavar) == 2:
+            settings |= {"nargs": 2, "metavar": tuple(metavar)}
+        group.add_argument(option, help=words, **settings | _SPECIAL.get((name, option), {}))
 
 
 def _counts(text: str) -> tuple[int, int]:
@@ -389,3 +276,22 @@ def _megabytes(text: str) -> int:
     if not 0.0 < number < 1e12:
         raise argparse.ArgumentTypeError(f"needs a positive number of MB, got {text!r}")
     return round(1e6 * number)
+
+
+#: Types of values by their metavar; all others are text.
+_TYPES: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("ERROR", "LO", "P", "SECONDS", "STEP", "Y"), float),
+    "FIRST:LAST": _counts,
+    "MB": _megabytes,
+    "N": int,
+    "Y,Y,...": _outcomes,
+}
+#: What neither a metavar nor a help says.
+_SPECIAL: dict[tuple[str, str], dict[str, Any]] = {
+    ("build", "--likelihood"): {"default": "probit"},
+    ("export", "--format"): {"default": "zarr"},
+    ("fetch", "--from"): {"dest": "source"},
+    ("plot", "--output"): {"required": True},
+    ("publish", "tables"): {"nargs": "*"},
+    ("verify", "--points"): {"default": 2000},
+}

@@ -66,7 +66,7 @@ class GridRecipe(Recipe[Plan]):
             "log10_sigma": axis_of(plan.log10_sigma),
             "nodes": plan.size,
             "bytes": plan.nbytes,
-            "chunks": plan.chunk_count,
+            "chunks": len(plan.chunks),
             "chebyshev_nodes": list(plan.nodes) if plan.nodes else None,
             **({"estimated_from_outcomes": compute.FEW} if few else {}),
             # This is the time of one worker and of this process if there is a cluster.
@@ -86,12 +86,9 @@ class GridRecipe(Recipe[Plan]):
         values = export.map_file(workspace.partial, plan, offset)
         certificate = certify.certify(values, plan.metadata(), worst, run=local.run, seed=SEED)
         certificate |= {"tolerance": tolerance, "chebyshev_nodes": list(plan.nodes or ())}
-        nodes = certificate["nodes"]
-        if nodes["max_relative_error"] > tolerance:
+        if missed := certify.missed(certificate, tolerance):
             raise NumericalError(
-                f"the table misses its tolerance: relative error {nodes['max_relative_error']:.2g} "
-                f"at mu = {nodes['mu']:g}, log10 sigma = {nodes['log10_sigma']:g}, allowed "
-                f"{tolerance:.2g}; raise --tolerance"
+                f"the table misses its tolerance: {missed[0]}; raise --tolerance"
                 + ("" if plan.method == "direct" else " or use --method direct")
             )
         metadata = replace(plan.metadata(), sha256=digest, certificate=certificate)
@@ -139,7 +136,7 @@ class _Steps:
         self, plan: Plan, missing: int, stop: Stop, report: Callable[[int, int], None]
     ) -> None:
         self._blocks = compute.blocks(plan)
-        self._total = plan.chunk_count * self._blocks
+        self._total = len(plan.chunks) * self._blocks
         self._done = self._total - missing * self._blocks
         self._stop, self._report = stop, report
         self._lock = threading.Lock()

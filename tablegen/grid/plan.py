@@ -100,11 +100,6 @@ class Plan:
         return self.size * np.dtype(self.dtype).itemsize
 
     @property
-    def chunk_count(self) -> int:
-        """Number of chunks."""
-        return len(self.outcomes) * -(-self.mu.size // self.rows)
-
-    @property
     def chunks(self) -> tuple[GridChunk, ...]:
         """All chunks in the order of the file."""
         return tuple(
