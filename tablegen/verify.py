@@ -15,7 +15,7 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.open import open_table
 from qpruntime.projection.table import Table
 from qpruntime.table_format.metadata import Metadata
-from tablegen.compact import errors as compact_errors
+from tablegen import compact
 from tablegen.files.looking import Found, Look
 from tablegen.grid import errors as grid_errors
 from tablegen.surfaces import errors as surface_errors
@@ -68,7 +68,7 @@ class _Kind(NamedTuple):
 
 _KINDS = {
     "grid": _Kind(grid_errors.check, lambda metadata: grid_errors.TOLERANCES[metadata.dtype]),
-    "compact": _Kind(compact_errors.check, lambda metadata: compact_errors.TOLERANCE),
+    "compact": _Kind(compact.check, lambda metadata: compact.TOLERANCE),
     "surfaces": _Kind(
         surface_errors.check, lambda metadata: surface_errors.tolerance(metadata.order)
     ),

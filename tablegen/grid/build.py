@@ -21,7 +21,6 @@ from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution.executors import Call, Executor, Progress, Stop
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import Metadata
-from tablegen.files import finish
 from tablegen.files import hdf5 as export
 from tablegen.files.recipe import Document, Recipe, TableJob, axis_of
 from tablegen.files.workspace import BuildStopped, Workspace
@@ -92,7 +91,8 @@ class GridRecipe(Recipe[Plan]):
                 + ("" if plan.method == "direct" else " or use --method direct")
             )
         metadata = replace(plan.metadata(), sha256=digest, certificate=certificate)
-        finish.publish(workspace, metadata)
+        export.write_metadata(workspace.partial, metadata)
+        export.publish_from(workspace)
         report("certify", 1, 1)
         return metadata
 

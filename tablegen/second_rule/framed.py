@@ -26,7 +26,6 @@ from qpruntime._special import ndtri_density
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods import Likelihood
 from qpruntime.quadrature.sigma_star_kernels import place
-from tablegen.second_rule.edges import rounding_of
 from tablegen.second_rule.masses import (
     CLOSE,
     HALVINGS,
@@ -37,6 +36,7 @@ from tablegen.second_rule.masses import (
     log_evidence,
     masses,
     panel,
+    rounding_of,
 )
 
 __all__ = ["RULE", "SEED", "independent", "independent_all"]

@@ -27,7 +27,7 @@ from qpruntime.projection.table import Table
 from qpruntime.projection.tabulated_likelihood import describe, standin
 from qpruntime.table_format.metadata import Metadata
 from tablegen import splines
-from tablegen.files import finish
+from tablegen.files import hdf5
 from tablegen.files.recipe import Document, Recipe, TableJob, projection_of
 from tablegen.second_rule.framed import SEED
 from tablegen.surfaces import errors as surface_errors
@@ -184,7 +184,7 @@ class SurfacesRecipe(Recipe[Domain]):
         if missed := surface_errors.problems(certificate, tolerance):
             raise NumericalError(advice(what, certificate, missed[0], cells))
         certificate |= {"tolerance": float(tolerance), "arithmetic": fingerprint.arithmetic()}
-        made = finish.write(workspace, document, table.values, certificate)
+        made = hdf5.finish(workspace, document, table.values, certificate)
         report("certify", 1, 1)
         return made
 

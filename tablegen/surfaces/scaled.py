@@ -21,7 +21,7 @@ from qpruntime.projection.interpolation import NAMES
 from qpruntime.projection.projector import project_arrays
 from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen import splines
-from tablegen.files import finish
+from tablegen.files import hdf5
 from tablegen.files.looking import largest
 from tablegen.files.workspace import Workspace
 from tablegen.second_rule.framed import RULE, SEED
@@ -56,7 +56,7 @@ def build(likelihood: Likelihood, target: Path, cells: tuple[int, int] = CELLS) 
     certificate |= {"tolerance": TOLERANCE, "arithmetic": fingerprint.arithmetic()}
     workspace = Workspace(target)
     with workspace.locked():
-        return finish.write(workspace, document, values, certificate)
+        return hdf5.finish(workspace, document, values, certificate)
 
 
 def metadata(likelihood: Likelihood, cells: tuple[int, int]) -> Metadata:
