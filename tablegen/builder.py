@@ -193,7 +193,7 @@ def build(
         Of the grid: `method`, `dtype`, `mu_range`, `mu_step`, `log10_sigma_range`,
         `log10_sigma_step` and `counts`, as `tablegen.grid.plan.make_plan` takes them. Of surfaces:
         `outcomes` or `y_range`, `mu_range`, `log10_sigma_range` and `limit`, and for tables of L_p
-        projections ``projection="wp"`` and `p`, as `tablegen.surfaces.domain.domain` does.
+        projections ``projection="wp"`` and `p`, as `tablegen.surfaces.build.domain` does.
 
     Returns
     -------

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen import splines
 from tablegen.files import hdf5
 from tablegen.files.looking import Found, Look, Runner, in_blocks, largest, measured
-from tablegen.files.recipe import Document, Recipe, TableJob, stated
+from tablegen.files.recipe import Document, Recipe, TableJob, refuse_others, stated, unfinished
 from tablegen.second_rule.framed import RULE, SEED, independent
 
 __all__ = ["DOMAIN", "REGIONS", "TOLERANCE", "CompactRecipe", "certify", "check", "problems"]
@@ -62,20 +61,13 @@ def reduction(likelihood: Likelihood) -> Reduction:
 def metadata(likelihood: Likelihood) -> Metadata:
     """Return the metadata of the table before it is built: no hash, no certificate."""
     r = reduction(likelihood)
-    return Metadata(
-        likelihood=likelihood.name,
-        parameters=dict(likelihood.parameters),
-        outcomes=[float(y) for y in r.outcomes],
-        axes=tuple(axis for axis in (r.u, r.v) if axis is not None),
-        dtype="float64",
-        method="collocation",
-        generator=f"tablegen {version('qpruntime')}",
-        kind="compact",
-    )
+    axes = tuple(axis for axis in (r.u, r.v) if axis is not None)
+    return unfinished(likelihood, r.outcomes, axes=axes, kind="compact")
 
 
-def sample(likelihood: Likelihood, row: int, u: float, v: Array) -> Array:
-    """Integrate R on a line: one row, one u, every v."""
+def sample(likelihood: Likelihood, v: Array, where: tuple[int, float]) -> Array:
+    """Integrate R on a line: one row and one u, every v."""
+    row, u = where
     cavity = reduction(likelihood).cavity
     mu, sigma, y = np.array([cavity(row, u, t) for t in v.tolist()]).T
     star = project_arrays(likelihood, mu, sigma, y, table="exact").std
@@ -88,13 +80,9 @@ def integrate(likelihood: Likelihood, executor: Executor, report: Progress) -> A
     across = splines.points(r.u) if r.u is not None else np.zeros(1)
     along = splines.points(r.v)
     lines = [(row, u) for row in range(len(r.outcomes)) for u in across.tolist()]
-    line = partial(_line, likelihood, along)
+    line = partial(sample, likelihood, along)
     values = np.array(executor.run(line, lines, partial(report, "integrate")))
     return values.reshape(len(r.outcomes), across.size, along.size)
-
-
-def _line(likelihood: Likelihood, along: Array, where: tuple[int, float]) -> Array:
-    return sample(likelihood, *where, along)
 
 
 @dataclass(frozen=True)
@@ -104,10 +92,7 @@ class CompactRecipe(Recipe[Metadata]):
     @classmethod
     def of(cls, likelihood: Likelihood, source: str, options: dict[str, Any]) -> CompactRecipe:
         """Return the recipe of a likelihood, or raise `InputError` if there are options."""
-        if options:
-            raise InputError(
-                f"a compact table has no such options: {', '.join(sorted(options))}; leave them out"
-            )
+        refuse_others(options, None, "a compact table")
         plan = metadata(likelihood)
         return cls(likelihood, plan, TOLERANCE, plan.nbytes, space=plan.nbytes)
 

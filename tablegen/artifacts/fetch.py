@@ -1,8 +1,7 @@
 """Fetch a table that somebody has published, or one by its URL.
 
-Bytes come in pieces, are resumed where a connection was cut, and are bounded. `pooch` calls a
-`Transfer` with a temporary name and gives the file its own name only if its hash is right. Until
-then the bytes are in a file beside it, from which the next call goes on.
+Bytes come in pieces, are resumed where a connection was cut, and are bounded. They are in a file
+beside the table's own name, from which the next call goes on, until they are all there and right.
 """
 
 from __future__ import annotations
@@ -135,28 +134,16 @@ def _bring(
     limits: TransferLimits,
 ) -> None:
     """Put the file of the URL in its place, if it is what was wanted."""
-    import pooch
-
     known = entry.sha256 if entry else wanted
     mark = (known or hashlib.sha256(url.encode()).hexdigest())[:16]
     part = target.with_name(f"{target.name[:60]}.{mark}.part")
     size = entry.size if entry else None
     check = partial(_check, url=url, wanted=wanted, entry=entry)
     transfer = Transfer(part, known is not None, size, check, report, limits)
-    pooch.get_logger().setLevel("WARNING")
-    # pooch keeps a file that is there, and may not replace any other: what an earlier call that was
-    # killed has left goes.
-    place = target.with_name(f"{target.name[:60]}.{mark}.whole")
     try:
-        place.unlink(missing_ok=True)
-        digest = f"sha256:{entry.sha256}" if entry else None
-        pooch.retrieve(url, digest, place.name, place.parent, downloader=transfer)
-        os.replace(place, target)
+        transfer(url, target)
     except OSError as error:
         raise InputError(f"{target} cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            place.unlink(missing_ok=True)
 
 
 def _check(path: Path, url: str, wanted: str | None, entry: registry.Entry | None) -> None:
@@ -206,9 +193,8 @@ def _look_up(
     with tempfile.TemporaryDirectory() as folder:
         part = Path(folder) / registry.FILE
         few = TransferLimits(limits.silence, limits.window, 0.0, limits.tries, registry.LARGEST)
-        whole = Path(f"{part}.whole")
-        Transfer(part, False, None, lambda _: None, None, few)(url, str(whole), None)
-        contents = whole.read_bytes()
+        Transfer(part, False, None, lambda _: None, None, few)(url, part)
+        contents = part.read_bytes()
     entry = registry.choose(registry.read(contents, printable(url)), name, printable(url))
     return f"{_url(base)}/{entry.file}", entry
 
@@ -286,10 +272,11 @@ class Cut(Exception):
     """A connection ended before its time."""
 
 
+@dataclass(frozen=True)
 class Transfer:
-    """A downloader for `pooch.retrieve`.
+    """A download that goes on where the last one ended.
 
-    Parameters
+    Attributes
     ----------
     partial : Path
         Where the bytes are until they are all there.
@@ -303,85 +290,80 @@ class Transfer:
         Called with bytes there, and bytes in all or None.
     """
 
-    def __init__(
-        self,
-        partial: Path,
-        resumes: bool,
-        nbytes: int | None,
-        check: Callable[[Path], None],
-        report: Report | None,
-        limits: TransferLimits,
-    ) -> None:
-        self._partial, self._nbytes, self._check = partial, nbytes, check
-        self._report, self._limits, self._resumes = report, limits, resumes
+    partial: Path
+    resumes: bool
+    nbytes: int | None
+    check: Callable[[Path], None]
+    report: Report | None
+    limits: TransferLimits
 
-    def __call__(self, url: str, output_file: str, pooch: object, check_only: bool = False) -> None:
+    def __call__(self, url: str, target: Path) -> None:
         """Bring all bytes of the URL; `TableError` if it cannot be, or another process does."""
-        lock = self._partial.with_name(f".{self._partial.name}.lock")
+        lock = self.partial.with_name(f".{self.partial.name}.lock")
         with _held(lock, url):
-            if not self._resumes:
-                self._partial.unlink(missing_ok=True)
-            self._bring_all(url, output_file)
+            if not self.resumes:
+                self.partial.unlink(missing_ok=True)
+            self._bring_all(url, target)
 
-    def _bring_all(self, url: str, output_file: str) -> None:
-        for attempt in range(self._limits.tries):
+    def _bring_all(self, url: str, target: Path) -> None:
+        for attempt in range(self.limits.tries):
             before = self._there()
-            if self._nbytes is not None and before == self._nbytes:
+            if self.nbytes is not None and before == self.nbytes:
                 break
             try:
                 self._bring(url)
                 break
             except Cut as error:
-                if attempt == self._limits.tries - 1:
+                if attempt == self.limits.tries - 1:
                     raise TableError(
                         f"{printable(url)}: {error}, after {attempt + 1} connections; "
                         f"{size(self._there())} are kept: the same command goes on from there"
                     ) from error
                 if self._there() == before:
                     time.sleep(min(0.1 * 2.0**attempt, 2.0))
-        if self._nbytes is not None and self._there() != self._nbytes:
-            self._refuse(f"{url} has {self._there()} bytes, {self._nbytes} were announced")
+        if self.nbytes is not None and self._there() != self.nbytes:
+            self._refuse(f"{url} has {self._there()} bytes, {self.nbytes} were announced")
         try:
-            self._check(self._partial)
+            self.check(self.partial)
         except BaseException:
-            self._partial.unlink(missing_ok=True)
+            self.partial.unlink(missing_ok=True)
             raise
-        os.replace(self._partial, output_file)
+        os.replace(self.partial, target)
 
     def _there(self) -> int:
         try:
-            status = self._partial.lstat()
+            status = self.partial.lstat()
         except FileNotFoundError:
             return 0
         if not stat.S_ISREG(status.st_mode):
             raise TableError(
-                f"{self._partial} is a link or a special file, and the bytes that come are kept in "
+                f"{self.partial} is a link or a special file, and the bytes that come are kept in "
                 "a regular file of that name: remove it"
             )
         return status.st_size
 
     def _refuse(self, words: str) -> None:
-        self._partial.unlink(missing_ok=True)
+        self.partial.unlink(missing_ok=True)
         raise TableError(f"{printable(words)}; nothing was kept")
 
     def _bring(self, url: str) -> None:
         """Append what is missing to the partial file, by one connection."""
         start = self._there()
-        source = _opened(url, start, self._limits.silence)
-        with closing(source.pieces), _appended(self._partial) as file:
+        source = _opened(url, start, self.limits.silence)
+        with closing(source.pieces), _appended(self.partial) as file:
             if source.start != start:
                 file.truncate(source.start)
             received, total = source.start, source.total
-            if self._nbytes is not None and total is not None and total != self._nbytes:
-                self._refuse(f"{url} says it has {total} bytes, {self._nbytes} were announced")
-            largest = self._limits.largest if self._nbytes is None else self._nbytes
+            if self.nbytes is not None and total is not None and total != self.nbytes:
+                self._refuse(f"{url} says it has {total} bytes, {self.nbytes} were announced")
+            largest = self.limits.largest if self.nbytes is None else self.nbytes
             if total is not None and total > largest:
                 self._refuse(f"{url} says it has {total} bytes, more than the {largest} allowed")
-            free = shutil.disk_usage(self._partial.parent).free
-            expected = self._nbytes if total is None else total
+            free = shutil.disk_usage(self.partial.parent).free
+            expected = self.nbytes if total is None else total
             if expected is not None and expected - received > free:
                 self._refuse(
-                    f"{url} has {expected} bytes, and {self._partial.parent} has {free} free: "
+                    f"{url} has {expected} bytes, and {self.partial.parent} has {free} free: "
                     "make room, or give another output"
                 )
             most = largest if total is None else total
@@ -392,13 +374,12 @@ class Transfer:
                     file.close()
                     self._refuse(f"{url} sends more than {most} bytes")
                 file.write(piece)
-                if self._report is not None:
-                    self._report(received, self._nbytes or total)
-                if (now := time.monotonic()) - began > self._limits.window:
-                    if received - marked < self._limits.least:
+                if self.report is not None:
+                    self.report(received, self.nbytes or total)
+                if (now := time.monotonic()) - began > self.limits.window:
+                    if received - marked < self.limits.least:
                         raise Cut(
-                            f"fewer than {size(self._limits.least)} came in "
-                            f"{self._limits.window:g} s"
+                            f"fewer than {size(self.limits.least)} came in {self.limits.window:g} s"
                         )
                     began, marked = now, received
             if total is not None and received < total:

@@ -117,7 +117,6 @@ EXTRAS = {
     "h5py": "build",
     "rich": "build",
     "matplotlib": "plot",
-    "pooch": "fetch",
     "requests": "fetch",
     "fsspec": "fetch",
 }

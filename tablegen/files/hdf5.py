@@ -139,7 +139,7 @@ def finish(
 ) -> Metadata:
     """Publish a table that is in memory; return its metadata, hash and certificate included."""
     data = values.astype("<f8", copy=False)
-    digest = hashlib.sha256(np.ascontiguousarray(data)).hexdigest()
+    digest = hashlib.sha256(data.tobytes()).hexdigest()
     finished = replace(document, sha256=digest, certificate=certificate)
     write(workspace.partial, finished, data)
     publish_from(workspace)

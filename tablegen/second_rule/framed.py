@@ -27,6 +27,7 @@ from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods import Likelihood
 from qpruntime.quadrature.sigma_star_kernels import place
 from tablegen.second_rule.masses import (
+    BASIS,
     CLOSE,
     HALVINGS,
     LIMIT,
@@ -41,10 +42,9 @@ from tablegen.second_rule.masses import (
 
 __all__ = ["RULE", "SEED", "independent", "independent_all"]
 
-_BASIS = np.linalg.inv(legendre.legvander(NODES, N - 1))
 #: Row j integrates the interpolant from -1 to node j.
 _BELOW = np.array(
-    [legendre.legval(NODES, legendre.legint(column, lbnd=-1.0)) for column in _BASIS.T]
+    [legendre.legval(NODES, legendre.legint(column, lbnd=-1.0)) for column in BASIS.T]
 ).T.copy()
 
 

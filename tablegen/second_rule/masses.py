@@ -19,7 +19,7 @@ from qpruntime._typing import Array, Floats
 from qpruntime.quadrature.support_kernels import sort
 
 __all__ = [
-    *("CLOSE", "HALVINGS", "LIMIT", "NODES", "WEIGHTS", "N"),
+    *("BASIS", "CLOSE", "HALVINGS", "LIMIT", "NODES", "WEIGHTS", "N"),
     *("log_evidence", "masses", "panel", "rounding_of"),
 ]
 
@@ -169,6 +169,8 @@ def edges_of(
 #: Nodes of a panel.
 N = 10
 NODES, WEIGHTS = legendre.leggauss(N)
+#: From values at the nodes to coefficients of a Legendre series.
+BASIS = np.linalg.inv(legendre.legvander(NODES, N - 1))
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 #: Halves agree to this part of the whole.
 CLOSE = 1e-14

@@ -213,13 +213,11 @@ def test_a_link_or_pipe_where_the_bytes_are_kept_is_refused(what, shelf, install
     partial.unlink()
 
 
-def test_one_process_at_a_time_and_what_a_killed_one_has_left(shelf, installed):
+def test_one_process_at_a_time(shelf, installed):
     installed.mkdir()
     with on_a_server(shelf) as server:
         url = f"{server.url}/t/probit-compact.h5"
         mark = hashlib.sha256(url.encode()).hexdigest()[:16]
-        # Checked and not yet in place when the process was killed; the URL has another table now.
-        (installed / f"probit-compact.h5.{mark}.whole").write_bytes(b"of before")
         with (installed / f".probit-compact.h5.{mark}.part.lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             refuses("another process is fetching", tablegen.fetch, url, error=TableError)
