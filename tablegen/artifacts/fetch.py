@@ -299,13 +299,14 @@ class Transfer:
 
     def __call__(self, url: str, target: Path) -> None:
         """Bring all bytes of the URL; `TableError` if it cannot be, or another process does."""
-        lock = self.partial.with_name(f".{self.partial.name}.lock")
-        with _held(lock, url):
+        with _held(self.partial.with_name(f".{self.partial.name}.lock"), url):
             if not self.resumes:
                 self.partial.unlink(missing_ok=True)
-            self._bring_all(url, target)
+            self._bring_all(url)
+            os.replace(self.partial, target)
 
-    def _bring_all(self, url: str, target: Path) -> None:
+    def _bring_all(self, url: str) -> None:
+        """Bring what is missing by as many connections as it takes, and check the whole."""
         for attempt in range(self.limits.tries):
             before = self._there()
             if self.nbytes is not None and before == self.nbytes:
@@ -328,7 +329,6 @@ class Transfer:
         except BaseException:
             self.partial.unlink(missing_ok=True)
             raise
-        os.replace(self.partial, target)
 
     def _there(self) -> int:
         try:
@@ -349,7 +349,10 @@ class Transfer:
     def _bring(self, url: str) -> None:
         """Append what is missing to the partial file, by one connection."""
         start = self._there()
-        source = _opened(url, start, self.limits.silence)
+        if urlsplit(url).scheme in ("http", "https"):
+            source = _by_http(url, start, self.limits.silence)
+        else:
+            source = _by_file_system(url, start)
         with closing(source.pieces), _appended(self.partial) as file:
             if source.start != start:
                 file.truncate(source.start)
@@ -414,13 +417,6 @@ class _Source:
     start: int
     total: int | None
     pieces: Any
-
-
-def _opened(url: str, start: int, silence: float) -> _Source:
-    scheme = urlsplit(url).scheme
-    if scheme in ("http", "https"):
-        return _by_http(url, start, silence)
-    return _by_file_system(url, start)
 
 
 def _by_http(url: str, start: int, silence: float) -> _Source:
