@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 __all__ = ["build", "fetch", "publish"]
 
+_HOME = {"build": "builder", "fetch": "artifacts.fetch", "publish": "artifacts.publish"}
+
 
 def __getattr__(name: str) -> Any:
     # dask, zarr and numba come in with the first build, not with `tablegen --help`.
-    if name == "build":
-        from tablegen.builder import build
-
-        return build
-    if name == "fetch":
-        from tablegen.artifacts.fetch import fetch
-
-        return fetch
-    if name == "publish":
-        from tablegen.artifacts.publish import publish
-
-        return publish
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:

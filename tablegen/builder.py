@@ -21,10 +21,10 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.open import table_directory
 from qpruntime.table_format.metadata import Metadata
 from tablegen import memory, user_code
-from tablegen.compact.build import CompactRecipe
+from tablegen.compact import CompactRecipe
 from tablegen.files import formats, target
 from tablegen.files import zarr as zarr_files
-from tablegen.files.finish import left_over
+from tablegen.files.hdf5 import left_over
 from tablegen.files.recipe import Recipe, TableJob
 from tablegen.files.workspace import BuildStopped, Workspace
 from tablegen.grid.build import GridRecipe
@@ -193,7 +193,7 @@ def build(
         Of the grid: `method`, `dtype`, `mu_range`, `mu_step`, `log10_sigma_range`,
         `log10_sigma_step` and `counts`, as `tablegen.grid.plan.make_plan` takes them. Of surfaces:
         `outcomes` or `y_range`, `mu_range`, `log10_sigma_range` and `limit`, and for tables of L_p
-        projections ``projection="wp"`` and `p`, as `tablegen.surfaces.domain.domain` does.
+        projections ``projection="wp"`` and `p`, as `tablegen.surfaces.build.domain` does.
 
     Returns
     -------

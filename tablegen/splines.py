@@ -14,7 +14,7 @@ from qpruntime._typing import Array
 from qpruntime.projection.interpolation import quintic
 from qpruntime.table_format.metadata import Axis
 
-__all__ = ["along", "coefficients", "evaluate", "points"]
+__all__ = ["along", "evaluate", "points"]
 
 #: 120 and 3840 times the B-splines at a node and in the middle of a cell.
 _AT_NODE = (1.0, 26.0, 66.0, 26.0, 1.0, 0.0)
@@ -68,29 +68,6 @@ def _solve(place: Array, values: Array) -> None:
                 values[i, c] -= matrix[i, j - i + _BAND] * values[j, c]
         for c in range(values.shape[1]):
             values[i, c] /= matrix[i, _BAND]
-
-
-def coefficients(values: Array, first: Axis | None, last: Axis) -> Array:
-    """Return the coefficients of splines through values at the collocation points.
-
-    Parameters
-    ----------
-    values : ndarray, shape (rows, first.size + 4 or 1, last.size + 4)
-    first, last : Axis
-        `first` is None for splines along one axis.
-
-    Returns
-    -------
-    ndarray, of the shape of `values`
-    """
-    rows, m, n = values.shape
-    columns = values.reshape(rows * m, n).T.copy()
-    _solve(positions(last), columns)
-    solved = columns.T.reshape(rows, m, n).copy()
-    if first is not None:
-        for row in solved:
-            _solve(positions(first), row)
-    return solved
 
 
 def along(values: Array, which: int, axis: Axis) -> Array:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from qpruntime._validation import number, shown, whole
 from qpruntime.errors import InputError
@@ -15,7 +15,7 @@ from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.open import open_table
 from qpruntime.projection.table import Table
 from qpruntime.table_format.metadata import Metadata
-from tablegen.compact import errors as compact_errors
+from tablegen import compact
 from tablegen.files.looking import Found, Look
 from tablegen.grid import errors as grid_errors
 from tablegen.surfaces import errors as surface_errors
@@ -59,19 +59,11 @@ class VerificationReport:
         return True if self.certificate else None
 
 
-class _Kind(NamedTuple):
-    """Check of tables of a kind, and their tolerance unless they state one."""
-
-    check: Callable[[Table, Look], Found]
-    tolerance: Callable[[Metadata], float]
-
-
-_KINDS = {
-    "grid": _Kind(grid_errors.check, lambda metadata: grid_errors.TOLERANCES[metadata.dtype]),
-    "compact": _Kind(compact_errors.check, lambda metadata: compact_errors.TOLERANCE),
-    "surfaces": _Kind(
-        surface_errors.check, lambda metadata: surface_errors.tolerance(metadata.order)
-    ),
+#: Checks of tables of each kind, and their tolerances unless they state one.
+_KINDS: dict[str, tuple[Callable[[Table, Look], Found], Callable[[Metadata], float]]] = {
+    "grid": (grid_errors.check, lambda metadata: grid_errors.TOLERANCES[metadata.dtype]),
+    "compact": (compact.check, lambda metadata: compact.TOLERANCE),
+    "surfaces": (surface_errors.check, lambda metadata: surface_errors.tolerance(metadata.order)),
 }
 
 
@@ -126,10 +118,10 @@ def verify(
     metadata = opened.metadata
     workers = thread_count(workers)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
-    kind = _KINDS[metadata.kind]
+    check, default = _KINDS[metadata.kind]
     if tolerance is None:
         stated = metadata.certificate.get("tolerance")
-        tolerance = stated if isinstance(stated, float) else kind.tolerance(metadata)
+        tolerance = stated if isinstance(stated, float) else default(metadata)
     report = progress or (lambda stage, done, total: None)
-    problems, certificate = kind.check(opened, Look(points, seed, tolerance, workers, report))
+    problems, certificate = check(opened, Look(points, seed, tolerance, workers, report))
     return VerificationReport(opened.path, tuple(problems), seed, points, tolerance, certificate)

@@ -99,18 +99,19 @@ def check(seen):
         assert re.search(known, text), text
 
 
-@pytest.mark.parametrize("block", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_random_problems(block):
-    check([outcome(seed) for seed in range(60 * block, 60 * (block + 1))])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("block", range(4))
-def test_two_thousand_random_powers_and_weights(block):
-    check([outcome(10_000 + seed, powered) for seed in range(500 * block, 500 * (block + 1))])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("block", range(20))
-def test_ten_thousand_random_problems(block):
-    check([outcome(10_000 + seed) for seed in range(500 * block, 500 * (block + 1))])
+@pytest.mark.parametrize(
+    ("first", "count", "made"),
+    [
+        (0, 60, problem),
+        *(
+            pytest.param(first, count, made, marks=pytest.mark.slow)
+            for first, count, made in (
+                (60, 60, problem),
+                *((k, 500, powered) for k in range(10_000, 12_000, 500)),
+                *((k, 500, problem) for k in range(10_000, 20_000, 500)),
+            )
+        ),
+    ],
+)
+def test_random_problems(first, count, made):
+    check([outcome(seed, made) for seed in range(first, first + count)])

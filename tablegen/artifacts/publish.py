@@ -1,4 +1,4 @@
-"""Write tables to a directory, with the registry by which they are fetched."""
+"""Write tables to a directory, with the registry by which they are fetched: names, guarantees."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from qpruntime import _cli_hints
+from qpruntime import _cli_hints, likelihoods
 from qpruntime._atomic_file import write_whole
 from qpruntime._validation import path_of
 from qpruntime.errors import InputError, TableError
 from qpruntime.projection.open import find, open_table, shipped_path, table_directory
+from qpruntime.table_format.metadata import Metadata
+from tablegen import compact
 from tablegen.artifacts import registry
-from tablegen.artifacts.guarantee import guarantee
 
-__all__ = ["digest_of", "publish"]
+__all__ = ["SURFACE_WORDS", "digest_of", "guarantee", "outcomes_in_words", "publish"]
 
 
 def publish(
@@ -109,8 +110,6 @@ def digest_of(path: Path) -> str:
 
 
 def _everything() -> list[Path]:
-    from qpruntime import likelihoods
-
     shipped = [shipped_path(name) for name in likelihoods.names()]
     installed = sorted(table_directory().glob("*.h5"))
     known = {path.name for path in installed}
@@ -133,3 +132,74 @@ def _copy(source: Path, target: Path) -> None:
         return
     with source.open("rb") as file:
         write_whole(target, lambda made: shutil.copyfileobj(file, made, 1 << 20))
+
+
+SURFACE_WORDS = {
+    "log_z": "of log Z",
+    "mean": "of mean",
+    "std_ep": "of sigma_EP",
+    "std_qp": "of sigma*",
+    "mean_wp": "of wp mean",
+    "std_wp": "of wp deviation",
+}
+
+
+def guarantee(metadata: Metadata) -> str:
+    """Say in one line where the table holds, how well, and how that was measured."""
+    certificate = metadata.certificate
+    try:
+        if metadata.kind == "compact":
+            words = likelihoods.get(metadata.likelihood).outcomes
+            low, high = compact.DOMAIN
+            worst = max(certificate[name]["max_relative_error"] for name in compact.REGIONS)
+            count = sum(certificate[name]["points"] for name in compact.REGIONS)
+            return (
+                "every finite mu, sigma {:g} to {:g}, {}: relative error of sigma* below {:g}; "
+                "largest found {:.2g} at {} points by a second quadrature rule"
+            ).format(10.0**low, 10.0**high, words, certificate["tolerance"], worst, count)
+        if metadata.kind == "surfaces":
+            return _of_surfaces(metadata)
+        nodes, cells = certificate["nodes"], certificate["cells"]
+        return (
+            "mu {:g} to {:g}, log10 sigma {:g} to {:g}, y = {}: relative error of sigma* {:.2g} "
+            "between nodes (bilinear), {:.2g} at nodes, the largest found at {} points by a second "
+            "quadrature rule; outside: sigma_EP, or quadrature on request"
+        ).format(
+            metadata.mu.start,
+            metadata.mu.stop,
+            metadata.log10_sigma.start,
+            metadata.log10_sigma.stop,
+            "-1 and 1" if metadata.outcomes == [1.0] else outcomes_in_words(metadata.outcomes),
+            cells["max_relative_error"],
+            nodes["max_relative_error"],
+            nodes["points"] + cells["points"],
+        )
+    except (TypeError, KeyError, ValueError):
+        return "none: the errors of this table were not measured"
+
+
+def _of_surfaces(metadata: Metadata) -> str:
+    certificate, (mu, log10_sigma) = metadata.certificate, metadata.axes[:2]
+    mode = metadata.traits["mode"]
+    observations = {"mirror": "-1 and 1", "location": "any"}.get(
+        mode, outcomes_in_words(metadata.outcomes)
+    )
+    errors = [
+        f"{certificate[name]['max_relative_error']:.2g} {SURFACE_WORDS[name]}"
+        for name in metadata.surfaces
+    ]
+    rule, outside = "a second quadrature rule", "quadrature if the code is at hand, else an error"
+    if metadata.order is not None:
+        rule, outside = "a Newton step by a second quadrature rule", "an error"
+    return (
+        f"{'mu - y' if mode == 'location' else 'mu'} {mu.start:g} to {mu.stop:g}, log10 sigma "
+        f"{log10_sigma.start:g} to {log10_sigma.stop:g}, y = {observations}: errors below "
+        f"{certificate['tolerance']:g}; largest found {', '.join(errors)} "
+        f"at {certificate['random_points']} points by {rule}; outside: {outside}"
+    )
+
+
+def outcomes_in_words(outcomes: list[float]) -> str:
+    """Return the first and the last of them."""
+    first, last = outcomes[0], outcomes[-1]
+    return f"{first:g}" if first == last else f"{first:g} to {last:g}"

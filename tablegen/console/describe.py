@@ -9,7 +9,7 @@ from qpruntime import likelihoods
 from qpruntime._formatting import command, printable, size
 from qpruntime.errors import TableError
 from qpruntime.table_format.metadata import Metadata
-from tablegen.artifacts.guarantee import SURFACE_WORDS, guarantee, outcomes_in_words
+from tablegen.artifacts.publish import SURFACE_WORDS, guarantee, outcomes_in_words
 from tablegen.files.recipe import Document, stated
 
 if TYPE_CHECKING:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import numpy as np
-
 from qpruntime._validation import path_of, shown
 from qpruntime.errors import InputError, TableError
 from qpruntime.projection.open import open_table, shipped_path, table_directory
-from qpruntime.projection.table import Table
 from qpruntime.table_format.metadata import Metadata
 from tablegen.files import hdf5
 from tablegen.files import zarr as zarr_files
@@ -111,21 +108,9 @@ def convert(
             if format == "zarr":
                 zarr_files.publish(source, target, workspace.directory)
             else:
-                _write(source, workspace.partial)
+                source.verify_hash()
+                hdf5.write(workspace.partial, source.metadata, source.values)
                 hdf5.publish(workspace.partial, target)
         finally:
             workspace.remove()
     return target, source.metadata
-
-
-def _write(source: Table, path: Path) -> None:
-    """Write a table as an HDF5 file."""
-    metadata = source.metadata
-    source.verify_hash()
-    offset = hdf5.create_file(path, metadata)
-    flat = source.values.astype(np.dtype(metadata.dtype).newbyteorder("<"), copy=False).reshape(-1)
-    with path.open("r+b") as file:
-        file.seek(offset)
-        for start in range(0, flat.size, 1 << 20):
-            file.write(flat[start : start + (1 << 20)].data)
-    hdf5.write_metadata(path, metadata)

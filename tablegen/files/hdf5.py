@@ -1,4 +1,4 @@
-"""Write the finished table: one HDF5 file, one contiguous dataset, no timestamps, and its seal.
+"""Write, seal and rename the finished table: one HDF5 file, one contiguous dataset, no timestamps.
 
 h5py makes the header, so that the data can be streamed to a known offset and mapped while it is
 being certified; the metadata come last, and behind them the `qpruntime.table_format.container`.
@@ -6,10 +6,12 @@ being certified; the metadata come last, and behind them the `qpruntime.table_fo
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,14 +19,19 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from qpruntime._typing import Array
 from qpruntime.errors import TableError
 from qpruntime.projection.open import open_table
 from qpruntime.table_format.container import LIMIT, Seal
 from qpruntime.table_format.metadata import DATASET, Metadata
 from tablegen.files import zarr as zarr_files
 from tablegen.files.target import check_kind
+from tablegen.files.workspace import Workspace
 
-__all__ = ["create_file", "map_file", "publish", "seal", "write_metadata"]
+__all__ = [
+    *("create_file", "finish", "left_over", "map_file", "publish", "publish_from", "seal"),
+    *("write", "write_metadata"),
+]
 
 #: Fixed, so that another HDF5 library writes the same header.
 _FORMAT = ("earliest", "v110")
@@ -42,7 +49,7 @@ def _plain_errors() -> Iterator[None]:
         raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
 
 
-class Array(Protocol):
+class Described(Protocol):
     """Description of the dataset from a plan or from metadata."""
 
     @property
@@ -51,7 +58,7 @@ class Array(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
 
-def create_file(path: Path, plan: Array) -> int:
+def create_file(path: Path, plan: Described) -> int:
     """Create the file with its dataset allocated but not written; return the data's offset."""
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     layout.set_layout(h5py.h5d.CONTIGUOUS)
@@ -65,7 +72,7 @@ def create_file(path: Path, plan: Array) -> int:
         return int(dataset.get_offset())
 
 
-def map_file(path: Path, plan: Array, offset: int) -> NDArray[Any]:
+def map_file(path: Path, plan: Described, offset: int) -> NDArray[Any]:
     """Map the data read-only, shape ``plan.shape``."""
     dtype = np.dtype(plan.dtype).newbyteorder("<")
     return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=plan.shape)
@@ -102,6 +109,17 @@ def seal(path: Path) -> None:
         file.write(Seal(start, nbytes, position, len(text)).pack(before, after))
 
 
+def write(path: Path, metadata: Metadata, values: NDArray[Any]) -> None:
+    """Write a table as a sealed file."""
+    offset = create_file(path, metadata)
+    flat = values.astype(np.dtype(metadata.dtype).newbyteorder("<"), copy=False).reshape(-1)
+    with path.open("r+b") as file:
+        file.seek(offset)
+        for start in range(0, flat.size, 1 << 20):
+            file.write(flat[start : start + (1 << 20)].data)
+    write_metadata(path, metadata)
+
+
 def publish(path: Path, target: Path) -> None:
     """Make the file durable, then give it its name in one step; ``.zarr`` is made a group of."""
     if target.suffix == ".zarr":
@@ -111,3 +129,44 @@ def publish(path: Path, target: Path) -> None:
     check_kind(target)
     path.replace(target)
     zarr_files.sync(target.parent)
+
+
+# --- The last step of a build
+
+
+def finish(
+    workspace: Workspace, document: Metadata, values: Array, certificate: dict[str, Any]
+) -> Metadata:
+    """Publish a table that is in memory; return its metadata, hash and certificate included."""
+    data = values.astype("<f8", copy=False)
+    digest = hashlib.sha256(data.tobytes()).hexdigest()
+    finished = replace(document, sha256=digest, certificate=certificate)
+    write(workspace.partial, finished, data)
+    publish_from(workspace)
+    return finished
+
+
+def publish_from(workspace: Workspace) -> None:
+    """Give the sealed file of a locked workspace the name of the target."""
+    workspace.check()
+    publish(workspace.partial, workspace.target)
+    workspace.remove()
+
+
+def left_over(workspace: Workspace, expected: Callable[[Metadata], Metadata | None]) -> Metadata:
+    """Return the metadata of a table whose build was killed between rename and cleaning up.
+
+    Raises
+    ------
+    TableError
+        If the target is no table, or another one than `expected`, a `Recipe`'s, says of it.
+    """
+    refused = f"{workspace.target} exists; replace it with --force"
+    try:
+        metadata = open_table(workspace.target).metadata
+    except TableError as error:
+        raise TableError(refused) from error
+    if replace(metadata, sha256="", certificate={}) != expected(metadata):
+        raise TableError(refused)
+    workspace.remove()
+    return metadata

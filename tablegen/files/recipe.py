@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from qpruntime.errors import InputError
 from qpruntime.execution.executors import Executor, Progress, Threads
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen.files.workspace import Workspace
 
-__all__ = ["Document", "Recipe", "TableJob", "axis_of", "projection_of", "stated"]
+__all__ = [
+    *("Document", "Recipe", "TableJob", "axis_of", "projection_of", "refuse_others", "stated"),
+    "unfinished",
+]
 
 Document = dict[str, Any]
 
@@ -50,6 +56,23 @@ def stated(metadata: Metadata) -> Document:
         "generator": metadata.generator,
         "schema": metadata.schema,
     }
+
+
+def unfinished(likelihood: Likelihood, outcomes: Iterable[float], **entries: Any) -> Metadata:
+    """Return the metadata of a table before it is built: no hash, no certificate."""
+    return Metadata(
+        likelihood=likelihood.name,
+        parameters=dict(likelihood.parameters),
+        outcomes=[float(y) for y in outcomes],
+        generator=f"tablegen {version('qpruntime')}",
+        **{"dtype": "float64", "method": "collocation", **entries},
+    )
+
+
+def refuse_others(options: Iterable[str], known: dict[str, Any] | None, what: str) -> None:
+    """Raise `InputError` if there are options besides those known, a function's keywords."""
+    if others := set(options) - set(known or ()):
+        raise InputError(f"{what} has no such options: {', '.join(sorted(others))}; leave them out")
 
 
 P = TypeVar("P")

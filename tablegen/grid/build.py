@@ -7,7 +7,6 @@ Only this process writes: chunks come back to it from wherever they are computed
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -17,13 +16,12 @@ from typing import Any
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from qpruntime.errors import InputError, NumericalError
+from qpruntime.errors import NumericalError
 from qpruntime.execution.executors import Call, Executor, Progress, Stop
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import Metadata
-from tablegen.files import finish
 from tablegen.files import hdf5 as export
-from tablegen.files.recipe import Document, Recipe, TableJob, axis_of
+from tablegen.files.recipe import Document, Recipe, TableJob, axis_of, refuse_others
 from tablegen.files.workspace import BuildStopped, Workspace
 from tablegen.grid import chebyshev as compute
 from tablegen.grid import errors as certify
@@ -34,10 +32,6 @@ from tablegen.second_rule.framed import SEED
 __all__ = ["GridRecipe"]
 
 
-# Options of tables of surfaces.
-_NOT_OURS = {"outcomes", "y_range", "limit", "projection", "p"}
-
-
 @dataclass(frozen=True)
 class GridRecipe(Recipe[Plan]):
     """Recipe of a grid; the method of the plan is not resolved before it is made."""
@@ -45,10 +39,7 @@ class GridRecipe(Recipe[Plan]):
     @classmethod
     def of(cls, likelihood: Likelihood, source: str, options: dict[str, Any]) -> GridRecipe:
         """Return the recipe with these options of `make_plan`, or raise `InputError`."""
-        if wrong := _NOT_OURS & set(options):
-            raise InputError(
-                f"a grid has no such options: {', '.join(sorted(wrong))}; leave them out"
-            )
+        refuse_others(options, make_plan.__kwdefaults__, "a grid")
         plan = make_plan(likelihood, **options)
         tolerance, nbytes = certify.TOLERANCES[plan.dtype], plan.nbytes
         return cls(likelihood, plan, tolerance, nbytes, nbytes, nbytes)
@@ -66,7 +57,7 @@ class GridRecipe(Recipe[Plan]):
             "log10_sigma": axis_of(plan.log10_sigma),
             "nodes": plan.size,
             "bytes": plan.nbytes,
-            "chunks": plan.chunk_count,
+            "chunks": len(plan.chunks),
             "chebyshev_nodes": list(plan.nodes) if plan.nodes else None,
             **({"estimated_from_outcomes": compute.FEW} if few else {}),
             # This is the time of one worker and of this process if there is a cluster.
@@ -86,16 +77,14 @@ class GridRecipe(Recipe[Plan]):
         values = export.map_file(workspace.partial, plan, offset)
         certificate = certify.certify(values, plan.metadata(), worst, run=local.run, seed=SEED)
         certificate |= {"tolerance": tolerance, "chebyshev_nodes": list(plan.nodes or ())}
-        nodes = certificate["nodes"]
-        if nodes["max_relative_error"] > tolerance:
+        if missed := certify.missed(certificate, tolerance):
             raise NumericalError(
-                f"the table misses its tolerance: relative error {nodes['max_relative_error']:.2g} "
-                f"at mu = {nodes['mu']:g}, log10 sigma = {nodes['log10_sigma']:g}, allowed "
-                f"{tolerance:.2g}; raise --tolerance"
+                f"the table misses its tolerance: {missed[0]}; raise --tolerance"
                 + ("" if plan.method == "direct" else " or use --method direct")
             )
         metadata = replace(plan.metadata(), sha256=digest, certificate=certificate)
-        finish.publish(workspace, metadata)
+        export.write_metadata(workspace.partial, metadata)
+        export.publish_from(workspace)
         report("certify", 1, 1)
         return metadata
 
@@ -139,7 +128,7 @@ class _Steps:
         self, plan: Plan, missing: int, stop: Stop, report: Callable[[int, int], None]
     ) -> None:
         self._blocks = compute.blocks(plan)
-        self._total = plan.chunk_count * self._blocks
+        self._total = len(plan.chunks) * self._blocks
         self._done = self._total - missing * self._blocks
         self._stop, self._report = stop, report
         self._lock = threading.Lock()
@@ -175,11 +164,11 @@ def _export(
 ) -> tuple[str, list[tuple[float, int, int, int]], int]:
     """Stream the chunks to the file; return their hash, the most curved nodes and the offset."""
     path = workspace.partial
-    offset = position = export.create_file(path, plan)
+    offset = export.create_file(path, plan)
     digest = hashlib.sha256()
     worst = []
-    descriptor = os.open(path, os.O_WRONLY)
-    try:
+    with path.open("r+b") as file:
+        file.seek(offset)
         for number, chunk in enumerate(plan.chunks):
             report("export", number, len(plan.chunks))
             values = store.read(chunk)
@@ -190,16 +179,6 @@ def _export(
                     "the same command repairs it"
                 )
             digest.update(values.data)
-            position += _write_all(descriptor, values, position)
+            file.write(values.data)
             worst += certify.worst_nodes(values, chunk.outcome, chunk.start)
-    finally:
-        os.close(descriptor)
     return digest.hexdigest(), worst, offset
-
-
-def _write_all(descriptor: int, values: NDArray[Any], position: int) -> int:
-    view = memoryview(values.data).cast("B")
-    written = 0
-    while written < len(view):
-        written += os.pwrite(descriptor, view[written:], position + written)
-    return written

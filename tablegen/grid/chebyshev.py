@@ -28,7 +28,7 @@ from tablegen import splines
 from tablegen.files.looking import Runner
 from tablegen.grid.plan import GridChunk, Plan
 
-__all__ = ["CELLS", "Curves", "blocks", "estimate", "expand", "fill", "integrate", "resolve"]
+__all__ = ["CELLS", "blocks", "estimate", "expand", "fill", "integrate", "resolve"]
 
 # --- Expand from one axis, where the likelihood declares an exact scale
 #
@@ -40,25 +40,26 @@ CELLS = 4096
 
 
 @dataclass(frozen=True, eq=False)
-class Curves:
-    """Splines of sigma*/length over v: one row for each outcome, and what `quintic` takes.
+class Expansion:
+    """Chebyshev coefficients of psi, or splines of sigma*/length over v.
 
     Attributes
     ----------
-    coefficients : ndarray, shape (outcomes, 1, points)
-    axes : ndarray, shape (7,)
+    coefficients : ndarray, shape (outcomes, nodes in mu, nodes in log10 sigma) or (outcomes, 1, v)
     first : int
         Number of the first of these outcomes in the plan.
+    axes : ndarray, shape (7,), optional
+        Of splines, what `quintic` takes.
     """
 
     coefficients: Array
-    axes: Array
     first: int = 0
+    axes: Array | None = None
 
-    def only(self, outcome: int) -> Curves:
+    def only(self, outcome: int) -> Expansion:
         """Return what chunks of one outcome need."""
-        part = outcome - self.first
-        return Curves(self.coefficients[part : part + 1], self.axes, outcome)
+        part = self.coefficients[outcome - self.first, None]
+        return replace(self, coefficients=part, first=outcome)
 
 
 @contracted
@@ -103,7 +104,7 @@ def _range(plan: Plan, y: float) -> tuple[float, float]:
     return float(v.min()), float(v.max())
 
 
-def expand_curves(plan: Plan, run: Runner) -> Curves:
+def expand_curves(plan: Plan, run: Runner) -> Expansion:
     """Integrate along v for every outcome."""
     ends = [_range(plan, y) for y in plan.outcomes]
     low, high = min(a for a, _ in ends), max(b for _, b in ends)
@@ -113,7 +114,7 @@ def expand_curves(plan: Plan, run: Runner) -> Curves:
     values = np.concatenate(run(partial(_along, plan), blocks))
     values = values.reshape(len(plan.outcomes), 1, places.size)
     axes = np.array([0.0, 0.0, 0.0, low, high, CELLS / (high - low), plan.outcomes[0]])
-    return Curves(splines.coefficients(values, None, axis), axes)
+    return Expansion(splines.along(values, 2, axis), 0, axes)
 
 
 def _along(plan: Plan, block: tuple[float, Array]) -> Array:
@@ -133,7 +134,7 @@ def _along(plan: Plan, block: tuple[float, Array]) -> Array:
     return star
 
 
-def fill_curves(plan: Plan, chunk: GridChunk, curves: Curves) -> Array:
+def fill_curves(plan: Plan, chunk: GridChunk, curves: Expansion) -> Array:
     """Return sigma* on one chunk, shape (chunk rows, log10_sigma.size)."""
     scale, theta = _handle(plan)
     mu = plan.mu.nodes()[chunk.start : chunk.stop]
@@ -213,7 +214,7 @@ def integrate(likelihood: Likelihood, mu: Array, sigma: Array, y: float) -> Arra
     return out
 
 
-# --- Fill chunks of a grid: by quadrature at every node, or by expanding a series.
+# --- Fill chunks of a grid
 
 #: Coefficients below this fraction of the largest |psi| are quadrature noise (measured: 4e-16).
 _CUT = 1e-15
@@ -228,26 +229,6 @@ _NODE_COST = 7
 _BLOCK = 32_000
 #: Lines of Chebyshev nodes integrated by one call: a few hundredths of a second.
 _LINES = 8
-
-
-@dataclass(frozen=True, eq=False)
-class Expansion:
-    """Chebyshev coefficients of psi.
-
-    Attributes
-    ----------
-    coefficients : ndarray, shape (outcomes, nodes in mu, nodes in log10 sigma)
-    first : int
-        Number of the first of these outcomes in the plan.
-    """
-
-    coefficients: Array
-    first: int = 0
-
-    def only(self, outcome: int) -> Expansion:
-        """Return what chunks of one outcome need."""
-        part = outcome - self.first
-        return Expansion(self.coefficients[part : part + 1], outcome)
 
 
 def chebyshev_nodes(axis: Axis, n: int) -> Array:
@@ -347,7 +328,7 @@ def _count(plan: Plan, axis: Axis, lines: Array, y: float) -> int:
     return _MOST_NODES + 1
 
 
-def expand(plan: Plan, run: Runner) -> Expansion | Curves | None:
+def expand(plan: Plan, run: Runner) -> Expansion | None:
     """Integrate psi at the Chebyshev nodes, or along one axis; None for the direct method.
 
     Parameters
@@ -393,7 +374,7 @@ def blocks(plan: Plan) -> int:
 
 def fill(
     plan: Plan,
-    expansion: Expansion | Curves | None,
+    expansion: Expansion | None,
     interrupted: Callable[[], bool],
     chunk: GridChunk,
 ) -> NDArray[np.floating]:
@@ -410,7 +391,7 @@ def fill(
         sigma* in the byte order and precision of the file.
     """
     mu = plan.mu.nodes()[chunk.start : chunk.stop]
-    if isinstance(expansion, Curves):
+    if expansion is not None and expansion.axes is not None:
         values = fill_curves(plan, chunk, expansion)
     elif expansion is not None:
         coefficients = expansion.coefficients[chunk.outcome - expansion.first]

@@ -23,6 +23,7 @@ from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import MOST_OUTCOMES, Axis, Metadata
+from tablegen.files.recipe import unfinished
 
 __all__ = ["DTYPES", "METHODS", "GridChunk", "Plan", "make_plan"]
 
@@ -100,11 +101,6 @@ class Plan:
         return self.size * np.dtype(self.dtype).itemsize
 
     @property
-    def chunk_count(self) -> int:
-        """Number of chunks."""
-        return len(self.outcomes) * -(-self.mu.size // self.rows)
-
-    @property
     def chunks(self) -> tuple[GridChunk, ...]:
         """All chunks in the order of the file."""
         return tuple(
@@ -121,15 +117,9 @@ class Plan:
 
     def metadata(self) -> Metadata:
         """Return the metadata of the finished table, hash and certificate still empty."""
-        model = self.model
-        return Metadata(
-            likelihood=model.name,
-            parameters=dict(model.parameters),
-            outcomes=list(self.outcomes),
-            axes=(self.mu, self.log10_sigma),
-            dtype=self.dtype,
-            method=self.method,
-            generator=f"tablegen {version('qpruntime')}",
+        axes = self.mu, self.log10_sigma
+        return unfinished(
+            self.model, self.outcomes, axes=axes, dtype=self.dtype, method=self.method
         )
 
     def estimate_seconds(self, workers: int) -> float:

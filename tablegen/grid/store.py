@@ -44,18 +44,14 @@ class ChunkStore:
         self._plan = plan
         self._check = check
         outcomes, rows, columns = plan.shape
-        self._shape = outcomes, rows, columns + 1
+        self._shape, self._chunk = (outcomes, rows, columns + 1), (1, plan.rows, columns + 1)
         self._array = self._existing() or self._create()
 
     def _existing(self) -> zarr.Array | None:
         if not self.path.exists():
             return None
-        expected = (
-            self._plan.fingerprint(),
-            self._shape,
-            (1, self._plan.rows, self._shape[2]),
-            np.dtype(self._plan.dtype),
-        )
+        dtype = np.dtype(self._plan.dtype)
+        expected = self._plan.fingerprint(), self._shape, self._chunk, dtype
         try:
             array = zarr.open_array(LocalStore(self.path), mode="r+")
             actual = (array.attrs.get("fingerprint"), array.shape, array.chunks, array.dtype)
@@ -72,7 +68,7 @@ class ChunkStore:
         return zarr.create_array(
             LocalStore(self.path),
             shape=self._shape,
-            chunks=(1, self._plan.rows, self._shape[2]),
+            chunks=self._chunk,
             dtype=np.dtype(self._plan.dtype),
             filters=None,
             compressors=[Crc32cCodec()],

@@ -26,8 +26,8 @@ from qpruntime._special import ndtri_density
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods import Likelihood
 from qpruntime.quadrature.sigma_star_kernels import place
-from tablegen.second_rule.edges import rounding_of
 from tablegen.second_rule.masses import (
+    BASIS,
     CLOSE,
     HALVINGS,
     LIMIT,
@@ -37,14 +37,14 @@ from tablegen.second_rule.masses import (
     log_evidence,
     masses,
     panel,
+    rounding_of,
 )
 
 __all__ = ["RULE", "SEED", "independent", "independent_all"]
 
-_BASIS = np.linalg.inv(legendre.legvander(NODES, N - 1))
 #: Row j integrates the interpolant from -1 to node j.
 _BELOW = np.array(
-    [legendre.legval(NODES, legendre.legint(column, lbnd=-1.0)) for column in _BASIS.T]
+    [legendre.legval(NODES, legendre.legint(column, lbnd=-1.0)) for column in BASIS.T]
 ).T.copy()
 
 

@@ -1,7 +1,7 @@
 """A second rule for L_p projections: one step of Newton's method from what a table holds.
 
 The tables' own rule integrates over f; this one integrates over z, with quantiles Q from the masses
-of `second_rule.adaptive`: eps(z) = Q(Phi(z)) - m - s z, its panels split at the roots of eps. The
+of `second_rule.masses`: eps(z) = Q(Phi(z)) - m - s z, its panels split at the roots of eps. The
 gradient of E |eps|^p / p at a tabulated (m, s), solved with the second derivatives, is how far the
 minimum is, to first order. If 1 < p < 1.2, the second derivatives, whose integrals are nearly
 singular, are too small, and the errors too large. If p > 4 and the density has a sharp end, scores
@@ -20,17 +20,13 @@ from qpruntime._special import ndtri_density
 from qpruntime._typing import Array, Arrays, Floats
 from qpruntime.likelihoods import Likelihood
 from qpruntime.quadrature.support_kernels import sort
-from tablegen.second_rule.masses import log_evidence, masses, panel
+from tablegen.second_rule.masses import BASIS, N, log_evidence, masses, panel
 
 __all__ = ["RULE", "errors"]
 
 #: Name of the rule in certificates.
 RULE = "Newton step of E |Q(Phi(z)) - m - s z|^p at the tabulated (m, s), panels in z"
 
-_M = 10
-_BASIS = np.linalg.inv(
-    np.polynomial.legendre.legvander(np.polynomial.legendre.leggauss(_M)[0], _M - 1)
-)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 #: Scores beyond +-_END have a share of 1e-17; panels are no longer than _STEP.
 _END, _STEP = 8.5, 0.25
@@ -43,15 +39,15 @@ def _prepare(
 ) -> Arrays:
     """Return Legendre coefficients of the density on every panel, and the shares on either side."""
     count = panels.shape[0]
-    series, q = np.empty((count, _M)), np.empty(_M)
+    series, q = np.empty((count, N)), np.empty(N)
     below, above = np.zeros(count + 1), np.zeros(count + 1)
     for i in range(count):
         mass = panel(split, place, panels[i, 0], panels[i, 1], best, y, theta, q)
         half = 0.5 * (panels[i, 1] - panels[i, 0])
-        for k in range(_M):
+        for k in range(N):
             series[i, k] = 0.0
-            for j in range(_M):
-                series[i, k] += _BASIS[k, j] * q[j] * half / total
+            for j in range(N):
+                series[i, k] += BASIS[k, j] * q[j] * half / total
         below[i + 1] = below[i] + mass / total
     for i in range(count - 1, -1, -1):
         above[i] = above[i + 1] + panels[i, 2] / total
@@ -62,7 +58,7 @@ def _prepare(
 def _share(series: Array, x: float) -> tuple[float, float]:
     """Integral of a Legendre series from -1 to x, and its value at x."""
     before, current, inner, value = 1.0, x, series[0] * (x + 1.0), series[0]
-    for k in range(1, _M):
+    for k in range(1, N):
         after = ((2 * k + 1) * x * current - k * before) / (k + 1)
         inner += series[k] * (after - before) / (2 * k + 1)
         value += series[k] * current

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,9 @@ from qpruntime.projection.interpolation import NAMES
 from qpruntime.projection.projector import project_arrays
 from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen import splines
-from tablegen.files import finish
+from tablegen.files import hdf5
 from tablegen.files.looking import largest
+from tablegen.files.recipe import unfinished
 from tablegen.files.workspace import Workspace
 from tablegen.second_rule.framed import RULE, SEED
 from tablegen.surfaces.errors import deviations, lookups, problems
@@ -56,20 +56,16 @@ def build(likelihood: Likelihood, target: Path, cells: tuple[int, int] = CELLS) 
     certificate |= {"tolerance": TOLERANCE, "arithmetic": fingerprint.arithmetic()}
     workspace = Workspace(target)
     with workspace.locked():
-        return finish.write(workspace, document, values, certificate)
+        return hdf5.finish(workspace, document, values, certificate)
 
 
 def metadata(likelihood: Likelihood, cells: tuple[int, int]) -> Metadata:
     """Return the metadata of a table with so many cells: no hash, no certificate."""
     x, e = Axis("x", 0.0, 1.0, cells[0] + 1), Axis("e", 0.0, _WIDEST, cells[1] + 1)
-    return Metadata(
-        likelihood=likelihood.name,
-        parameters=dict(likelihood.parameters),
-        outcomes=[0.0],
+    return unfinished(
+        likelihood,
+        [0.0],
         axes=(x, e),
-        dtype="float64",
-        method="collocation",
-        generator=f"tablegen {version('qpruntime')}",
         kind="surfaces",
         surfaces=list(NAMES),
         traits={"mode": "scaled"},

@@ -208,8 +208,7 @@ def test_rows_without_a_level_are_named(column):
 
 def test_missing_numbers_are_named_by_row():
     for column in (pd.Series([1, pd.NA], dtype="Int64"), [1.0, None], np.array([1, None])):
-        with pytest.raises(InputError, match="column 'x' has nan in row 1"):
-            DataColumns({"x": column}).numbers("x")
+        refuses("column 'x' has nan in row 1", DataColumns({"x": column}).numbers, "x")
 
 
 def test_tables_of_pyarrow_are_frames():

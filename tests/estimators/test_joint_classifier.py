@@ -1,7 +1,5 @@
 """`GPClassifier(multi_class="joint")`: fits, predictions, refusals, and what did not change."""
 
-import pickle
-
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -152,17 +150,6 @@ def test_intervals_are_quantiles_of_the_latent_normal():
         np.testing.assert_allclose(found[t, :, 1], np.maximum(high, p[t]), rtol=0, atol=0.06)
         # The mean of the draws is the prediction, by another way than its own.
         np.testing.assert_allclose(draws.mean(axis=0), p[t], rtol=0, atol=0.012)
-
-
-def test_fits_are_repeated_to_the_bit_and_travel(tmp_path):
-    model = qp.GPClassifier(multi_class="joint").fit(X, Y)
-    known = model.predict_proba(NEW)
-    np.testing.assert_array_equal(clone(model).fit(X, Y).predict_proba(NEW), known)
-    model.save(tmp_path / "model.qp")
-    for other in (pickle.loads(pickle.dumps(model)), qp.load(tmp_path / "model.qp")):
-        np.testing.assert_array_equal(other.predict_proba(NEW), known)
-        np.testing.assert_array_equal(other.predict_interval(NEW), model.predict_interval(NEW))
-        assert np.abs(other.marginals(NEW)[0].mean - model.marginals(NEW)[0].mean).max() < 1e-8
 
 
 def test_a_failed_fit_leaves_the_model_as_it_was(monkeypatch):

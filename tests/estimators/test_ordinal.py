@@ -9,7 +9,7 @@ from sklearn.ensemble import VotingClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import get_scorer
 
-from qpruntime import GPOrdinal, InputError, infer, load
+from qpruntime import GPOrdinal, InputError, infer
 from qpruntime.likelihoods import get
 from tests.tools.cases import every_case, refuses
 
@@ -82,12 +82,10 @@ def test_quantiles_and_draws(model):
         np.testing.assert_allclose(share, wanted, atol=5.0 * 0.5 / np.sqrt(20_000))
 
 
-def test_numbers_and_words_are_alike(model, tmp_path):
+def test_numbers_and_words_are_alike(model):
     plain = GPOrdinal(KERNEL, method="ep").fit(X, CODES)
     expected = model.predict_proba(NEW)[:, COLUMNS]
     np.testing.assert_allclose(plain.predict_proba(NEW), expected, rtol=1e-12)
-    model.save(tmp_path / "model.qp")
-    np.testing.assert_array_equal(load(tmp_path / "model.qp").predict(NEW), model.predict(NEW))
 
 
 @every_case(

@@ -39,7 +39,7 @@ from qpruntime.learning.fit import fit_processes
 from qpruntime.learning.inputs import RowGroups
 from qpruntime.learning.settings import generator
 from qpruntime.likelihoods import get
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 KERNEL = ConstantKernel(0.7) * RBF(1.3)
 
@@ -293,16 +293,11 @@ def test_decision_functions_and_rows_in_parts():
     before = model.prior_mean_
     model.partial_fit(X[100:], y[100:])
     assert model.prior_mean_ is before
-    whole = infer_of_parts(model, X, y)
-    np.testing.assert_allclose(model.latent(X[:9])[0], whole, atol=0.15)
-
-
-def infer_of_parts(model, X, y):
-    """Means at the first rows under the model's prior mean, of all rows at once."""
-    values = model.prior_mean_.at(X)[:, 0]
-    kernel = model.kernel_
+    # All rows at once, under the model's prior mean.
+    values, kernel = model.prior_mean_.at(X)[:, 0], model.kernel_
     post = infer(kernel(X), np.where(y, 1.0, -1.0), "probit", "qp", mean=values)
-    return post.predict(kernel(X[:9], X), kernel.diag(X[:9]), mean=values[:9])[0]
+    whole = post.predict(kernel(X[:9], X), kernel.diag(X[:9]), mean=values[:9])[0]
+    np.testing.assert_allclose(model.latent(X[:9])[0], whole, atol=0.15)
 
 
 class Fails(BaseEstimator):
@@ -321,8 +316,7 @@ class Fails(BaseEstimator):
 )
 def test_what_is_no_classifier_is_refused(given, words):
     X, f, _ = rows(40)
-    with pytest.raises(InputError, match=words):
-        GPClassifier(KERNEL, optimize=False, prior_mean=given).fit(X, f > 0.0)
+    refuses(words, GPClassifier(KERNEL, optimize=False, prior_mean=given).fit, X, f > 0.0)
 
 
 def test_other_refusals():
@@ -337,14 +331,11 @@ def test_other_refusals():
     model.set_params(prior_mean=KNeighborsClassifier(2))
     with pytest.raises(InputError, match="KNeighborsClassifier takes no sample_weight"):
         model.fit(X, f > 0.0, sample_weight=rng.uniform(0.5, 1.0, 40))
-    with pytest.raises(InputError, match="needs 20 rows or more to be cross-fitted, got 19"):
-        model.fit(X[:19], f[:19] > 0.0)
+    refuses("needs 20 rows or more to be cross-fitted, got 19", model.fit, X[:19], f[:19] > 0.0)
     rare = np.arange(40) == 3
-    with pytest.raises(InputError, match="a class with one"):
-        model.set_params(prior_mean=GaussianNB()).fit(X, rare)
+    refuses("a class with one", model.set_params(prior_mean=GaussianNB()).fit, X, rare)
     counts = GPPoissonRegressor(mean=0.3, prior_mean=DummyRegressor())
-    with pytest.raises(InputError, match="give one of the two"):
-        counts.fit(X, np.ones(40))
+    refuses("give one of the two", counts.fit, X, np.ones(40))
     assert GPClassifier(inducing="judged").fit(X, rare).prior_mean_ is None
 
 

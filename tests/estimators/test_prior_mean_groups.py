@@ -7,7 +7,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.metrics import log_loss
 from sklearn.tree import DecisionTreeRegressor
 
-from qpruntime import GPClassifier, GPPoissonRegressor, GPRegressor, GPRobustRegressor, InputError
+from qpruntime import GPClassifier, GPPoissonRegressor, GPRegressor, GPRobustRegressor
 from qpruntime.estimators.classifier import coupling_of
 from qpruntime.estimators.joint_classifier import exponents
 from qpruntime.estimators.prior_mean import (
@@ -20,6 +20,7 @@ from qpruntime.estimators.prior_mean import (
 from qpruntime.estimators.prior_mean_selection import boosted_classes, boosted_numbers
 from qpruntime.learning.inputs import RowGroups
 from qpruntime.likelihoods import get
+from tests.tools.cases import refuses
 
 
 def noise(count, seed=0, features=4):
@@ -177,5 +178,4 @@ def test_groups_that_are_none(groups, words):
     X, y, _ = noise(40, 6, 2)
     model = GPClassifier(prior_mean=RandomForestClassifier(5, random_state=0), optimize=False)
     given = groups if isinstance(groups, np.ndarray) else np.array(groups, dtype=object)
-    with pytest.raises(InputError, match=words):
-        model.fit(X, y, groups=given)
+    refuses(words, model.fit, X, y, groups=given)

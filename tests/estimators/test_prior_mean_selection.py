@@ -20,7 +20,7 @@ from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.options import Search
 from qpruntime.learning.settings import Data, generator
 from qpruntime.projection.projector import Projector
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 
 # Model selection for few rows, with short searches.
 FEW = {"inducing": "judged", "random_state": 0, "optimize": Search(max_iter=1)}
@@ -85,8 +85,7 @@ def test_the_default_compares_nothing_where_the_user_decides(monkeypatch):
 
     monkeypatch.setattr(prior_mean_selection, "cross_fitted", unwanted)
     X, y = labels(300)
-    with pytest.raises(AssertionError, match="boosting is compared"):
-        GPClassifier(**FEW).fit(X, y)
+    refuses("boosting is compared", GPClassifier(**FEW).fit, X, y, error=AssertionError)
     levels = np.digitize(X[:, 0] + X[:, 1], [0.7, 1.3])
     for model, target in (
         (GPClassifier(**FEW | {"inducing": "auto"}), y),

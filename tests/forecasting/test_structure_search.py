@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qpruntime import InputError
 from qpruntime.forecasting import GPForecaster
 from qpruntime.forecasting.families import Scale
 from qpruntime.forecasting.structure_search import calmed, far_off
+from tests.tools.cases import refuses
 
 RNG = np.random.default_rng(0)
 T = np.arange(96)
@@ -43,8 +43,7 @@ def test_what_is_no_mistake_stays():
     # A family with far values has many of them.
     heavy = rng.negative_binomial(0.3, 0.02, 150).astype(float)
     assert GPForecaster(seasons=(), **BARE).fit(heavy).outliers_ == []
-    with pytest.raises(InputError, match="outliers"):
-        GPForecaster(outliers=3).fit(Y)
+    refuses("outliers", GPForecaster(outliers=3).fit, Y)
 
 
 def test_rows_that_are_far_off_are_found_by_medians():

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 
 import qpruntime as qp
 from qpruntime._restorable import class_of, name_of, restorable
@@ -22,7 +22,7 @@ POSITIVE = RNG.gamma(5.0, np.exp(F) / 5.0)
 LEVELS = np.digitize(F, [-0.4, 0.5])
 TRIALS = np.column_stack([np.minimum(COUNTS, 9.0), np.full(24, 9.0)])
 SMOOTH = ConstantKernel(1.0) * RBF(1.0)
-STATES = ConstantKernel(1.0) * Matern(1.0, nu=1.5)
+STATES = ConstantKernel(1.0) * Matern(1.0, nu=1.5) + DotProduct()
 HELD = {"optimize": False}
 COMPOSITE = {"hyperparameters": qp.Integrate("composite"), "random_state": 0}
 
@@ -30,6 +30,8 @@ MODELS = {
     "labels": (qp.GPClassifier, {}, F > 0.0),
     "classes": (qp.GPClassifier, {}, LEVELS),
     "noisy labels": (qp.GPClassifier, {"likelihood": "noisy-probit"}, F > 0.0),
+    "labels that are objects": (qp.GPClassifier, {}, np.where(F > 0.0, "up", "down").astype("O")),
+    "labels by a table": (qp.GPClassifier, {"method": "qp", "table": "probit"}, F > 0.0),
     "reals": (qp.GPRegressor, {}, REALS),
     "outliers": (qp.GPRobustRegressor, {}, REALS),
     "counts": (qp.GPPoissonRegressor, {"link": "exp"}, COUNTS),
@@ -46,7 +48,7 @@ MODELS = {
 }
 ENGINES = {
     "by default": (None, {"optimize": qp.Search(max_iter=2)}),
-    "dense": (SMOOTH, HELD),
+    "dense": (SMOOTH + WhiteKernel(0.1), HELD),
     "inducing": (SMOOTH, {"inducing": 6, **HELD}),
     "inducing, learnt": (SMOOTH, {"inducing": 6, "optimize": qp.Search(max_iter=2)}),
     "nearest": (None, {"inducing": qp.Inducing("judged", nearest=4), "random_state": 0}),
@@ -57,6 +59,8 @@ ENGINES = {
 #: Those whose kernels other tests compile, and that take a fraction of a second.
 CHEAP = [
     *(("labels", engine) for engine in ("inducing", "states", "integrated")),
+    *(("labels", "by default"), ("labels", "nearest")),
+    *(("labels that are objects", "dense"), ("labels by a table", "dense")),
     *(("reals", engine) for engine in ("dense", "inducing", "inducing, learnt", "states")),
     ("reals", "integrated"),
     ("reals", "integrated, inducing"),
@@ -102,20 +106,28 @@ def comes_back(model, points, tmp_path):
     # Names of modules are nowhere in the file, and play no part when it is read.
     with zipfile.ZipFile(tmp_path / "model") as file:
         assert re.search(rb"qpruntime\.[a-z]", file.read("model.json")) is None
+    with np.load(tmp_path / "model") as plain:
+        assert "model.json" in plain.files
+    first = (tmp_path / "model").read_bytes()
     with moved():
-        copy = qp.load(tmp_path / "model")
-    assert type(copy) is type(model)
+        copy, other = qp.load(tmp_path / "model"), type(model).load(tmp_path / "model")
+    assert type(copy) is type(other) is type(model)
     for got, want in zip(predictions(copy, points), predictions(model, points), strict=True):
         np.testing.assert_array_equal(got, want)
-    assert repr(copy) == repr(model)
+    assert repr(copy) == repr(other) == repr(model)
+    assert copy.get_params().keys() == model.get_params().keys()
     copy._predict_once()  # which a file is tried by, with errors of ours let through
+    if getattr(model, "integrated_", None) is None:
+        # Again: one model is one file to the bit.
+        copy.save(tmp_path / "model")
+        assert (tmp_path / "model").read_bytes() == first
 
 
 def fitted_and_back(name, engine, tmp_path):
     cls, given, y = MODELS[name]
     kernel, options = ENGINES[engine]
     points = X[:, :1] if engine == "states" else X
-    model = cls(kernel, method="ep", **given, **options).fit(points, y)
+    model = cls(kernel, **{"method": "ep"} | given, **options).fit(points, y)
     comes_back(model, points[:4] + 0.1, tmp_path)
 
 

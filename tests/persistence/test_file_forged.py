@@ -29,6 +29,12 @@ def effects():
     return model.fit(data, COUNTS).predict, {"x": NEW[:, 0], "shop": np.array([0, 1, 9])}
 
 
+def dense():
+    """A posterior without an estimator."""
+    K = np.exp(-0.5 * (X[:, :1] - X[:, :1].T) ** 2)
+    return qp.infer(K, np.where(F > 0.0, 1.0, -1.0)).predict, (K[:3], np.ones(3))
+
+
 def precision():
     """A chain of latent values, each seen twice: kernels follow the indices of its factor."""
     n = len(X) // 2
@@ -38,19 +44,24 @@ def precision():
 
 
 def places(tree):
-    """Return every list of the tree with the numbers of its entries, pairs by their second part."""
-    found = []
-    if isinstance(tree, list):
-        found += [(tree, k) for k in range(len(tree))]
-        for part in tree:
-            found += places(part)
-    elif isinstance(tree, dict):
-        for part in tree.values():
-            found += places(part)
-    return found
+    """Return every list and object of the tree with the places of its entries."""
+    if not isinstance(tree, (list, dict)):
+        return []
+    keys = list(tree) if isinstance(tree, dict) else range(len(tree))
+    return [place for key in keys for place in ((tree, key), *places(tree[key]))]
 
 
-VALUES = (None, "x", -1, 0, 10**9, 1e300, True, {"float": "nan"}, {"list": []}, {"dict": []})
+def an_object(name, *arguments, kind="object"):
+    return {kind: name, "arguments": list(arguments), "state": None}
+
+
+VALUES = [
+    *(None, "x", "", -1, 0, 10**9, 10**30, 0.5, 1e300, True, [], {}, [[]], {"float": "nan"}),
+    *({"list": []}, {"dict": []}, {"array": 0}, {"scalar": 0}, {"dtype": "zzz"}, {"list": ["a"]}),
+    *({"set": [{"list": []}]}, {"dict": [[{"list": []}, 1]]}, {"slice": [1, 2]}),
+    *({"objects": [1], "shape": [2]}, {"tuple": [1]}, an_object("sites/1", {"tuple": []})),
+    an_object("likelihood/1", "no such", kind="call"),
+]
 
 
 def forged(document, arrays, rng):
@@ -100,7 +111,8 @@ def check_forgeries(make, count, seed, tmp_path):
                 refused += 1
                 continue
             try:
-                values = getattr(model, predict.__name__)(new)
+                arguments = new if isinstance(new, tuple) else (new,)
+                values = getattr(model, predict.__name__)(*arguments)
             except qp.QPError:
                 continue
         assert np.asarray(values).dtype.kind in "biuf", (changed, kept)
@@ -114,14 +126,13 @@ MODELS = [
     lambda: (qp.GPClassifier(**FIXED, inducing=6).fit(X, F > 0.0).predict_proba, NEW),
     lambda: (qp.GPRegressor(**FIXED).fit(X, F).predict, NEW),
     lambda: (qp.GPPoissonRegressor(**FIXED, link="exp").fit(X, COUNTS).predict, NEW),
-    effects,
-    precision,
+    *(effects, dense, precision),
 ]
 
 
 @every_case("make", MODELS)
 def test_forged_files(make, tmp_path):
-    check_forgeries(make, 30, 1, tmp_path)
+    check_forgeries(make, 200 if make is dense else 30, 1, tmp_path)
 
 
 @pytest.mark.slow

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime import GPRegressor, InputError
+from qpruntime import GPRegressor
 from qpruntime.criticism import partial_dependence, permutation_importance
 from qpruntime.kernels import Categories, On
 from qpruntime.plotting import ImportanceDisplay, PartialDependenceDisplay
+from tests.tools.cases import refuses
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("matplotlib")
@@ -48,5 +49,4 @@ def test_bars_in_order(fitted):
     expected = permutation_importance(model, frame, y, n_repeats=2, random_state=0)
     widths = [bar.get_width() for bar in display.bars_]
     np.testing.assert_array_equal(widths, np.sort(expected.loss))
-    with pytest.raises(InputError, match="most must be 1 at least"):
-        display.plot(most=0)
+    refuses("most must be 1 at least", display.plot, most=0)

@@ -25,7 +25,6 @@ from tablegen.console import cli
 from tablegen.files import hdf5 as export
 from tablegen.files import workspace
 from tablegen.files import zarr as zarr_files
-from tablegen.grid import build as grid
 from tablegen.grid import chebyshev as compute
 from tablegen.grid import errors as certify
 from tablegen.grid import store
@@ -37,7 +36,7 @@ PLACES = {
     "store": (store.ChunkStore, "write"),
     "expand": (compute, "expand"),
     "create": (export, "create_file"),
-    "copy": (grid, "_write_all"),
+    "copy": (certify, "worst_nodes"),
     "certify": (certify, "certify"),
     "metadata": (export, "write_metadata"),
     "seal": (export, "seal"),

@@ -135,30 +135,30 @@ def test_permission_is_lost(host, whole, public, place, number):
 
 
 @pytest.mark.parametrize(
-    ("place", "number"), [*places({("store", 8)}), pytest.param("certify", 1, marks=slow)]
+    ("place", "number", "all_of_it"),
+    [
+        *(pytest.param(*p, True, marks=() if p == ("store", 8) else slow) for p in PLACES),
+        pytest.param("certify", 1, True, marks=slow),
+        *(pytest.param(place, 3, False, marks=slow) for place in ("store", "copy")),
+        ("publish", 1, False),
+    ],
 )
-def test_the_directory_is_removed(host, whole, tmp_path, place, number):
+def test_a_directory_is_removed(host, whole, tmp_path, place, number, all_of_it):
+    """The working directory, or the table's."""
     path = tmp_path / "made" / "t.h5"
     path.parent.mkdir()
-    ended = host.build_disturbed(path, place, number, lambda: shutil.rmtree(path.parent))
-    is_one_error(ended, f"{path.parent}/.t.h5.build was removed", "same command resumes: tablegen")
-    assert names(tmp_path) == []
-    path.parent.mkdir()
-    assert host.build(path).code == 0
-    assert path.read_bytes() == whole
-    assert names(path.parent) == ["t.h5"]
-
-
-@pytest.mark.parametrize(
-    "place", [pytest.param("store", marks=slow), pytest.param("copy", marks=slow), "publish"]
-)
-def test_the_working_directory_is_removed(host, whole, tmp_path, place):
-    path = tmp_path / "t.h5"
-    path.write_bytes(b"an old table")
-    remove = lambda: shutil.rmtree(tmp_path / ".t.h5.build")  # noqa: E731
-    ended = host.build_disturbed(path, place, 3 if place != "publish" else 1, remove, "--force")
-    is_one_error(ended, "the same command resumes: tablegen build")
-    assert path.read_bytes() == b"an old table"
+    if not all_of_it:
+        path.write_bytes(b"an old table")
+    removed = path.parent if all_of_it else path.parent / ".t.h5.build"
+    ended = host.build_disturbed(path, place, number, lambda: shutil.rmtree(removed), "--force")
+    words = "the same command resumes: tablegen build"
+    if all_of_it:
+        is_one_error(ended, f"{path.parent}/.t.h5.build was removed", words)
+        assert names(tmp_path) == []
+        path.parent.mkdir()
+    else:
+        is_one_error(ended, words)
+        assert path.read_bytes() == b"an old table"
     assert host.build(path, "--force").code == 0
     assert path.read_bytes() == whole
-    assert names(tmp_path) == ["t.h5"]
+    assert names(path.parent) == ["t.h5"]

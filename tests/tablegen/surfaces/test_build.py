@@ -15,7 +15,6 @@ from tablegen.surfaces import build as surfaces
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces import node_counts as resolution
 from tablegen.surfaces import samples as sampler
-from tablegen.surfaces.domain import domain
 from tablegen.verify import verify
 from tests.tools.cases import every_case, refuses
 from tests.tools.surface_models import gumbel, marked, ordinal
@@ -161,7 +160,7 @@ def test_a_kink_is_certified_honestly(tmp_path, monkeypatch):
 
 @every_case("worst", [1e-6, 2.5e-3, 6e-3, 280.0])
 def test_no_tolerance_is_offered_that_is_none(worst):
-    what = domain(likelihoods.get("laplace(scale=1e-11)"))
+    what = surfaces.domain(likelihoods.get("laplace(scale=1e-11)"))
     cells = [6, 6, 1]
     certificate = {
         name: {"max_relative_error": worst} for name in surfaces.metadata(what, cells).surfaces

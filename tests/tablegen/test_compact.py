@@ -57,7 +57,7 @@ def test_splines_reproduce_quintics_and_interpolate(cells):
     assert (np.diff(x) > 0.0).all()
     assert (x[0], x[-1]) == (-1.0, 2.5)
     values = np.array([[1.0 - x + 0.2 * x**5], [np.sin(x)]])
-    found = splines.coefficients(values, None, axis)
+    found = splines.along(values, 2, axis)
     knots = axis.start + axis.step * np.arange(-5, cells + 6)
     for row in range(2):
         # Rounding, times the condition of the collocation matrix (about 100).
@@ -69,7 +69,7 @@ def test_splines_reproduce_quintics_and_interpolate(cells):
 def test_splines_along_two_axes():
     u, v = Axis("u", 0.0, 1.0, 21), Axis("v", -2.0, 0.0, 31)
     surface = np.cos(splines.points(u))[:, None] * np.exp(splines.points(v))
-    found = splines.coefficients(surface[None], u, v)
+    found = splines.along(splines.along(surface[None], 1, u), 2, v)
     axes = np.array([0.0, 1.0, 20.0, -2.0, 0.0, 15.0, 1.0])
     for a, b in [(0.0, -2.0), (0.123, -0.77), (1.0, 0.0), (0.5, -0.01)]:
         # The spline's error is (h/2)^6 or so.

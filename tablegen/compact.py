@@ -1,24 +1,36 @@
-"""Measure the error of a compact table wherever it may be: on nodes, in cells, at seams, far out.
+"""Compact tables: R = sigma*/sigma_EP as splines over the likelihood's own coordinates.
 
-Whole lookups, with coordinates and sigma_EP, are compared with the second quadrature rule. The
-splines themselves are compared at nodes, so that a wrong coefficient cannot remain unnoticed.
+One small file that holds for every cavity: what its rectangle does not cover, the likelihood's
+`Reduction` answers in closed form or has integrated. Its error is measured wherever it may be: on
+nodes, in cells, at seams, far out. Whole lookups, with coordinates and sigma_EP, are compared with
+the second quadrature rule. The splines themselves are compared at nodes, so that a wrong
+coefficient cannot remain unnoticed.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from qpruntime._typing import Array
+from qpruntime.errors import InputError, NumericalError
+from qpruntime.execution import fingerprint
+from qpruntime.execution.executors import Executor, Progress
+from qpruntime.likelihoods import Likelihood
+from qpruntime.likelihoods.base import Reduction
 from qpruntime.projection.projector import project_arrays
 from qpruntime.projection.table import Table
-from qpruntime.table_format.metadata import Axis
+from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen import splines
+from tablegen.files import hdf5
 from tablegen.files.looking import Found, Look, Runner, in_blocks, largest, measured
-from tablegen.second_rule.framed import RULE, independent
+from tablegen.files.recipe import Document, Recipe, TableJob, refuse_others, stated, unfinished
+from tablegen.second_rule.framed import RULE, SEED, independent
 
-__all__ = ["AT_NODES", "DOMAIN", "REGIONS", "TOLERANCE", "certify", "check", "problems"]
+__all__ = ["DOMAIN", "REGIONS", "TOLERANCE", "CompactRecipe", "certify", "check", "problems"]
 
 #: Largest relative error allowed anywhere.
 TOLERANCE = 1e-9
@@ -34,6 +46,86 @@ _RESOLVED = 1e9
 _NEAR = (0.0, 1e-12, 1e-9, 1e-6, 1e-3)
 #: One node in this many, or more, is integrated again.
 _EVERY = 5
+
+
+def reduction(likelihood: Likelihood) -> Reduction:
+    """Return the coordinates of a registered likelihood, or raise `InputError`."""
+    coordinates = likelihood.reduction
+    if coordinates is None:
+        raise InputError(
+            f"likelihood {likelihood.spelt!r} has no compact table: it declares no Reduction"
+        )
+    return coordinates
+
+
+def metadata(likelihood: Likelihood) -> Metadata:
+    """Return the metadata of the table before it is built: no hash, no certificate."""
+    r = reduction(likelihood)
+    axes = tuple(axis for axis in (r.u, r.v) if axis is not None)
+    return unfinished(likelihood, r.outcomes, axes=axes, kind="compact")
+
+
+def sample(likelihood: Likelihood, v: Array, where: tuple[int, float]) -> Array:
+    """Integrate R on a line: one row and one u, every v."""
+    row, u = where
+    cavity = reduction(likelihood).cavity
+    mu, sigma, y = np.array([cavity(row, u, t) for t in v.tolist()]).T
+    star = project_arrays(likelihood, mu, sigma, y, table="exact").std
+    return np.asarray(star / project_arrays(likelihood, mu, sigma, y, method="ep").std)
+
+
+def integrate(likelihood: Likelihood, executor: Executor, report: Progress) -> Array:
+    """Return R at all collocation points, in the shape of the dataset."""
+    r = reduction(likelihood)
+    across = splines.points(r.u) if r.u is not None else np.zeros(1)
+    along = splines.points(r.v)
+    lines = [(row, u) for row in range(len(r.outcomes)) for u in across.tolist()]
+    line = partial(sample, likelihood, along)
+    values = np.array(executor.run(line, lines, partial(report, "integrate")))
+    return values.reshape(len(r.outcomes), across.size, along.size)
+
+
+@dataclass(frozen=True)
+class CompactRecipe(Recipe[Metadata]):
+    """Recipe whose plan is the metadata without hash and certificate."""
+
+    @classmethod
+    def of(cls, likelihood: Likelihood, source: str, options: dict[str, Any]) -> CompactRecipe:
+        """Return the recipe of a likelihood, or raise `InputError` if there are options."""
+        refuse_others(options, None, "a compact table")
+        plan = metadata(likelihood)
+        return cls(likelihood, plan, TOLERANCE, plan.nbytes, space=plan.nbytes)
+
+    def describe(self, threads: int) -> Document:
+        """Return the metadata as a document."""
+        return stated(self.plan)
+
+    def make(self, job: TableJob) -> Metadata:
+        """Integrate, fit and certify."""
+        workspace, executor, local, tolerance, report = job
+        axes = self.plan.axes
+        report("integrate", 0, 1)
+        ratios = integrate(self.likelihood, executor, report)
+        values = splines.along(ratios, 2, axes[-1])
+        if len(axes) == 2:
+            values = splines.along(values, 1, axes[0])
+        values.flags.writeable = False
+        report("certify", 0, 1)
+        table = Table(workspace.partial, self.plan, self.likelihood, values)
+        certificate = certify(table, run=local.run, seed=SEED)
+        if missed := problems(certificate, tolerance):
+            raise NumericalError(f"the table misses its tolerance: {missed[0]}; raise --tolerance")
+        certificate |= {"tolerance": tolerance, "arithmetic": fingerprint.arithmetic()}
+        finished = hdf5.finish(workspace, self.plan, values, certificate)
+        report("certify", 1, 1)
+        return finished
+
+    def expected(self, existing: Metadata) -> Metadata:
+        """Return the metadata of the table."""
+        return self.plan
+
+
+# --- The error of a table
 
 
 def certify(table: Table, *, run: Runner, points: int = 2000, seed: int = 0) -> dict[str, Any]:

@@ -1,1 +1,0 @@
-"""Compact tables: one ratio over the own coordinates of a likelihood."""
