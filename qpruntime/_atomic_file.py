@@ -11,8 +11,8 @@ import contextlib
 import errno
 import os
 import re
+import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +32,8 @@ _SUFFIX = ".part"
 _STALE = 3600.0
 # Characters of the name that a part begins with: more need not fit into the name of a file.
 _BEGINNING = 60
+# Flags of a file that is new, with the permissions of any other that its user makes.
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 # Tries to make a file that another process does not take for one without a writer.
 _TRIES = 20
 
@@ -58,7 +60,7 @@ def open_regular(path: Path) -> BinaryIO:
 def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], Any]) -> None:
     """Call `write` with a file that takes the place of `path` once it is on the disk.
 
-    The file is open for reading too.
+    The file is open for reading too. It has the permissions of the one at `path`, if there is one.
 
     Temporary files that killed writers of `path` left beside it are removed.
 
@@ -73,6 +75,8 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], Any]) 
     try:
         file, name = _begun(target)
         with file:
+            with contextlib.suppress(OSError):  # there is none, or its system has no permissions
+                os.chmod(name, stat.S_IMODE(os.stat(target).st_mode))
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -104,9 +108,14 @@ def remove_parts(target: Path) -> None:
 
 
 def _begun(target: Path) -> tuple[BinaryIO, str]:
-    """Return a new file beside the target, locked, and its name."""
+    """Return a new file beside the target, locked, and its path."""
     for _ in range(_TRIES):
-        handle, name = tempfile.mkstemp(_SUFFIX, target.name[:_BEGINNING] + ".", target.parent)
+        name = f"{target.name[:_BEGINNING]}.{secrets.token_hex(4)}{_SUFFIX}"
+        part = os.fspath(target.parent / name)
+        try:
+            handle = os.open(part, _NEW, 0o666)
+        except FileExistsError:
+            continue
         file = os.fdopen(handle, "w+b")
         if fcntl is not None:
             # Some file systems have no locks: there files of this age are left alone.
@@ -114,8 +123,8 @@ def _begun(target: Path) -> tuple[BinaryIO, str]:
                 fcntl.flock(handle, fcntl.LOCK_EX)
         # Between its making and its lock it may have looked abandoned.
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(name), os.fstat(handle)):
-                return file, name
+            if os.path.samestat(os.stat(part), os.fstat(handle)):
+                return file, part
         file.close()
     raise OSError(None, "other processes remove what is written there")
 

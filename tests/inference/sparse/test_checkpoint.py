@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import signal
+import stat
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -190,23 +191,35 @@ def test_parts_of_killed_writers_are_removed_and_those_of_living_ones_are_not(tm
     assert path.read_bytes() == b"again"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+def test_whole_files_have_the_permissions_of_others(tmp_path):
+    """As `open` would give them; a file that is replaced keeps its own."""
+    path, plain = tmp_path / "kept.npz", tmp_path / "plain"
+    plain.write_bytes(b"")
+    write_whole(path, lambda file: file.write(b"whole"))
+    assert path.stat().st_mode == plain.stat().st_mode
+    for mode in (0o600, 0o664):
+        path.chmod(mode)
+        write_whole(path, lambda file: file.write(b"again"))
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
 def test_a_part_that_another_process_removed_before_it_was_locked(tmp_path, monkeypatch):
     """It looked abandoned; the writer begins another."""
     from qpruntime import _atomic_file as whole_file
 
-    plain, names = whole_file.tempfile.mkstemp, []
+    plain, begun = os.fdopen, []
 
-    def removed_once(*given):
-        handle, name = plain(*given)
-        names.append(name)
-        if len(names) == 1:
+    def removed_once(handle, mode):
+        begun.append(handle)
+        if len(begun) == 1:
             whole_file.remove_parts(tmp_path / "kept")
-            assert not os.path.exists(name)
-        return handle, name
+            assert not any(tmp_path.iterdir())
+        return plain(handle, mode)
 
-    monkeypatch.setattr(whole_file.tempfile, "mkstemp", removed_once)
+    monkeypatch.setattr(whole_file.os, "fdopen", removed_once)
     write_whole(tmp_path / "kept", lambda file: file.write(b"whole"))
-    assert len(names) == 2
+    assert len(begun) == 2
     assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"whole"]
 
 
