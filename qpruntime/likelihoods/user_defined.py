@@ -583,7 +583,8 @@ def _uncompiled(density: LogDensity) -> str:
     elif not isinstance(function, Dispatcher) and not inspect.isfunction(function):
         why = f"it is a {type(function).__name__}; numba compiles functions"
     else:
-        why = f"numba.njit({name})(0.0, y, theta) says why, or gives other numbers"
+        arguments = "0.0, y, theta" if density.with_theta else "0.0, y"
+        why = f"numba.njit({name})({arguments}) says why, or gives other numbers"
     return (
         f"log_prob {name} runs in Python, uncompiled, and a site takes about {_SLOWER} times as "
         f"long ({why}); a table of it takes that time away: tablegen.build"

@@ -334,7 +334,7 @@ def test_outcomes():
 @every_case(
     "log_prob, name, why",
     [
-        (probit_scipy, "probit_scipy", r"numba.njit\(probit_scipy\)\(0.0, y, theta\) says why"),
+        (probit_scipy, "probit_scipy", r"numba.njit\(probit_scipy\)\(0.0, y\) says why"),
         (gaussian_array, "gaussian_array", "it takes arrays of f; let it take one number"),
         (Robust(4.0), "Robust", "it is a Robust; numba compiles functions"),
     ],
@@ -346,7 +346,7 @@ def test_what_is_not_compiled_says_so_once(log_prob, name, why, caplog):
         for slope in (1.0, 1.0, 2.0):  # as where parameters are learnt
             options = {"theta": {"slope": slope}, "outcomes": None, "log_concave": False}
             project(make(log_prob, **options), 0.1, 1.0, 1, "ep")
-    (message,) = caplog.messages
+    (message,) = [text for text in caplog.messages if "compiling" not in text]
     assert message.startswith(f"qpruntime: log_prob {name} runs in Python, uncompiled")
     assert f"about {user_defined._SLOWER} times as long" in message
     assert "tablegen.build" in message
