@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 from scipy.linalg.lapack import dpotrf
 
-from qpruntime.execution.blas_threads import hands, one_blas_thread
+from qpruntime.execution.threads import hands, one_blas_thread
 
 __all__ = ["announce", "expected_seconds"]
 

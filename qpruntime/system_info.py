@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info
 from qpruntime import _memory, _numba
 from qpruntime._formatting import printable, size
 from qpruntime.errors import QPError
-from qpruntime.execution.executors import thread_count
+from qpruntime.execution.threads import thread_count
 from qpruntime.projection.open import ENDS, stated, table_directory
 
 __all__ = ["facts", "text"]

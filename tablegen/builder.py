@@ -15,8 +15,8 @@ from threadpoolctl import threadpool_limits
 from qpruntime import likelihoods
 from qpruntime._validation import number, path_of, shown
 from qpruntime.errors import InputError, NumericalError, TableError
-from qpruntime.execution.executors import Executor, ExecutorError, Progress, Threads
 from qpruntime.execution.resolve import executor_of
+from qpruntime.execution.threads import Executor, ExecutorError, Progress, Threads
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.open import table_directory
 from qpruntime.table_format.metadata import Metadata

@@ -18,7 +18,7 @@ import numpy as np
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution import fingerprint
-from qpruntime.execution.executors import Executor, Progress
+from qpruntime.execution.threads import Executor, Progress
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import Reduction
 from qpruntime.projection.projector import project_arrays

@@ -10,7 +10,7 @@ from typing import Any
 
 from qpruntime._validation import number, shown, whole
 from qpruntime.errors import InputError
-from qpruntime.execution.executors import Progress, thread_count
+from qpruntime.execution.threads import Progress, thread_count
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.open import open_table
 from qpruntime.projection.table import Table

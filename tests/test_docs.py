@@ -20,7 +20,6 @@ from scripts.benchmarks.speed import SECTIONS
 from scripts.reports import charts, pages
 from tablegen.console.cli import main
 from tablegen.surfaces import build
-from tablegen.surfaces import build as surface_build
 from tablegen.surfaces import errors as surface_errors
 from tests.tools.cases import every_case
 
@@ -202,7 +201,7 @@ def test_bring_your_own_likelihood(tmp_path, monkeypatch, capsys):
     (tmp_path / "ratings.py").write_text(blocks[0][1])
     with monkeypatch.context() as few:
         few.setattr(surface_errors, "POINTS", 100)
-        few.setattr(surface_build, "_CHECKS", 300)
+        few.setattr(build, "_CHECKS", 300)
         few.setattr(build, "_LINES", (0.0, 0.33, 0.5, 0.84, 1.0))
         printed = run(page, tmp_path, monkeypatch)
     for command in "".join(text for kind, text in blocks if kind == "sh").splitlines():

@@ -21,7 +21,6 @@ FLOORS = [
         "qpruntime._atomic_file",
         "qpruntime._memory",
         "qpruntime._pointers",
-        "qpruntime._row_blocks",
         "qpruntime._special",
     },
     {"qpruntime._sealed_file"},

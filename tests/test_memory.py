@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 
 from qpruntime import GPClassifier, InputError, _memory, infer
 from qpruntime.inference.sparse.engine import Engine, Keeper
-from qpruntime.inference.sparse.features import InducingInputs
+from qpruntime.inference.sparse.rows import InducingInputs
 from qpruntime.learning.solvers import least_bytes
 from tests.tools.cases import refuses
 from tests.tools.commands import python

@@ -40,7 +40,7 @@ from qpruntime.bayesopt.space import (
 )
 from qpruntime.bayesopt.surrogate import Models, Surrogate, SurrogateData
 from qpruntime.errors import InputError
-from qpruntime.execution.blas_threads import sized
+from qpruntime.execution.threads import sized
 
 if TYPE_CHECKING:
     import pandas

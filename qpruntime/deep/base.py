@@ -22,7 +22,7 @@ from qpruntime.deep.predictive import drawn, normals
 from qpruntime.deep.training import Trained, TrainingPlan, polished, reporting, train
 from qpruntime.errors import InputError
 from qpruntime.estimators.input_data import checked
-from qpruntime.execution.blas_threads import alone
+from qpruntime.execution.threads import alone
 from qpruntime.learning.inducing_points import SAMPLE, sample
 from qpruntime.learning.inputs import Inputs
 from qpruntime.learning.options import Inducing

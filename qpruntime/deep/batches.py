@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from qpruntime._typing import Array
 from qpruntime.dataframes.lazy_rows import InputRows, is_lazy, read
 from qpruntime.deep.layers import Batch
-from qpruntime.inference.sparse.data import rows_of
+from qpruntime.inference.sparse.rows import rows_of
 from qpruntime.learning.scaling import Units
 
 __all__ = ["BLOCK", "WINDOW", "Feed", "feed_of", "standard_units"]

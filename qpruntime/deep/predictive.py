@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from qpruntime._typing import Array
 from qpruntime.deep.layers import Layers, LogNormaliser, at_points, forward, shared
 from qpruntime.errors import InputError, QPError
-from qpruntime.execution.blas_threads import alone
+from qpruntime.execution.threads import alone
 from qpruntime.likelihoods import Likelihood
 from qpruntime.predictive.density import quantiles, rate_std
 from qpruntime.projection.projector import Projector

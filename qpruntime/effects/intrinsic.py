@@ -15,8 +15,7 @@ from scipy.sparse.linalg import splu
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime.inference.precision.cholesky import Factorised, filled
-from qpruntime.inference.precision.pattern import analyse
+from qpruntime.inference.precision.cholesky import Factorised, analyse, filled
 from qpruntime.inference.precision.pattern_kernels import places
 
 __all__ = [

@@ -20,7 +20,7 @@ from qpruntime.effects.objective import EffectsObjective, ObjectiveValue, deviat
 from qpruntime.effects.state import EffectsState
 from qpruntime.effects.term import EffectBlock
 from qpruntime.errors import InputError
-from qpruntime.execution.blas_threads import alone
+from qpruntime.execution.threads import alone
 from qpruntime.predictive.density import log_density, wide
 
 __all__ = [

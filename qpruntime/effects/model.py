@@ -34,7 +34,7 @@ from qpruntime.effects.state import EffectsState
 from qpruntime.effects.term import EffectBlock, Term
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, warn
 from qpruntime.estimators.process import commit, draft_of
-from qpruntime.execution.blas_threads import alone
+from qpruntime.execution.threads import alone
 from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFAULT_TOL
 from qpruntime.inference.precision.corrections import MOST
 from qpruntime.likelihoods import Likelihood

@@ -18,9 +18,9 @@ from qpruntime.effects.term import LOG_DEVIATION, EffectBlock, block_pattern
 from qpruntime.errors import NumericalError
 from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFAULT_TOL
 from qpruntime.inference.posterior import solution_of
+from qpruntime.inference.precision.cholesky import Pattern
 from qpruntime.inference.precision.infer import infer_precision
 from qpruntime.inference.precision.iterate import Nearby
-from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.precision.posterior import PrecisionPosterior
 from qpruntime.inference.sites import Sites
 from qpruntime.learning.objective import parameter_slopes

@@ -26,7 +26,7 @@ from qpruntime.effects.wide_rates import (
     wide_variance,
 )
 from qpruntime.errors import InputError
-from qpruntime.execution.blas_threads import alone
+from qpruntime.execution.threads import alone
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision.posterior import Profile, profile, profiles_unless_normal

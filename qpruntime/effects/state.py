@@ -22,7 +22,7 @@ from qpruntime.effects.integration import HyperNodes
 from qpruntime.effects.objective import EffectsObjective, ObjectiveValue
 from qpruntime.errors import InputError
 from qpruntime.inference.posterior import solution_of
-from qpruntime.inference.precision.pattern import Pattern
+from qpruntime.inference.precision.cholesky import Pattern
 from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
 from qpruntime.inference.sites import Sites
 from qpruntime.likelihoods import Likelihood

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from qpruntime._memory import require, squares
-from qpruntime._row_blocks import in_blocks
+from qpruntime._memory import in_blocks, require, squares
 from qpruntime._typing import Array
 from qpruntime._validation import choice, flag
 from qpruntime._validation import generator as seeded
@@ -45,7 +44,7 @@ from qpruntime.estimators.parameters import Parameters, refuse_idle
 from qpruntime.estimators.prior_mean import CrossFitted, Target
 from qpruntime.estimators.prior_mean_selection import with_mean
 from qpruntime.estimators.process import Process, all_of, one_or_all, one_or_columns
-from qpruntime.execution.blas_threads import sized
+from qpruntime.execution.threads import sized
 from qpruntime.inference.corrections.corrected import CORRECTIONS, Correction
 from qpruntime.inference.corrections.ep_fact import POINTS
 from qpruntime.inference.corrections.marginals import CorrectedMarginals

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, ndtr
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime._row_blocks import in_blocks
+from qpruntime._memory import in_blocks
 from qpruntime._typing import Array
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
@@ -18,7 +18,7 @@ from qpruntime.estimators.base import remember
 from qpruntime.estimators.input_data import kernel_of_columns
 from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.prior_mean import given_estimator
-from qpruntime.execution.blas_threads import sized
+from qpruntime.execution.threads import sized
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.multiclass.linalg import Layout
@@ -30,7 +30,7 @@ from qpruntime.inference.multiclass.posterior import (
 )
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
 from qpruntime.inference.multiclass.sparse import SparseClassPosterior, settled_by_points
-from qpruntime.inference.sparse.features import InducingInputs as Points
+from qpruntime.inference.sparse.rows import InducingInputs as Points
 from qpruntime.learning.inducing_points import clusters, levels_of, sample, units
 from qpruntime.learning.initialisation import automatic_start, default_start, given_start
 from qpruntime.learning.inputs import Inputs, RowGroups

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, Product, Sum
 
-from qpruntime._memory import require, squares
-from qpruntime._row_blocks import in_blocks
+from qpruntime._memory import in_blocks, require, squares
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import is_integrated, nodes_of

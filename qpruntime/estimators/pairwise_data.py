@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.gaussian_process.kernels import Kernel
 
-from qpruntime._row_blocks import in_blocks
+from qpruntime._memory import in_blocks
 from qpruntime._typing import Array
 from qpruntime._validation import finite, shown, unmasked
 from qpruntime.dataframes.levels import (

@@ -29,9 +29,8 @@ from distributed.scheduler import KilledWorker
 
 from qpruntime._formatting import install_hint
 from qpruntime.errors import InputError, QPError
-from qpruntime.execution.blas_threads import one_blas_thread
-from qpruntime.execution.executors import Call, Divided, Executor, ExecutorError
 from qpruntime.execution.fingerprint import difference, provenance
+from qpruntime.execution.threads import Call, Divided, Executor, ExecutorError, one_blas_thread
 
 __all__ = [
     "GONE",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qpruntime.errors import InputError
-from qpruntime.execution.executors import Executor, Threads
+from qpruntime.execution.threads import Executor, Threads
 
 __all__ = ["executor_of"]
 

@@ -19,7 +19,7 @@ from qpruntime.effects import SummaryTable
 from qpruntime.effects.integration import Integration
 from qpruntime.errors import InputError
 from qpruntime.estimators.process import commit, draft_of
-from qpruntime.execution.blas_threads import alone
+from qpruntime.execution.threads import alone
 from qpruntime.forecasting.averaging import WeightedStructures, averaged
 from qpruntime.forecasting.calendar import StepClock, Times, index_of
 from qpruntime.forecasting.families import exposures_of, values_of

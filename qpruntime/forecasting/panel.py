@@ -25,8 +25,8 @@ from qpruntime.dataframes.levels import check_kinds, level_key
 from qpruntime.dataframes.readers import ColumnLike, DataLike
 from qpruntime.errors import InputError, warn
 from qpruntime.estimators.process import commit, draft_of
-from qpruntime.execution.executors import threads_of
 from qpruntime.execution.resolve import executor_of
+from qpruntime.execution.threads import threads_of
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.forecaster import GPForecaster
 from qpruntime.forecasting.long_table import LongTable

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from qpruntime._typing import Array
 from qpruntime.effects.objective import EffectsObjective
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, QPError
-from qpruntime.execution.blas_threads import one_blas_thread
+from qpruntime.execution.threads import one_blas_thread
 from qpruntime.forecasting.averaging import alone
 from qpruntime.forecasting.calendar import StepClock
 from qpruntime.forecasting.families import COUNTS, ROUNDED, scale_of

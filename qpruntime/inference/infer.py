@@ -13,7 +13,7 @@ from qpruntime._duration import announce, expected_seconds
 from qpruntime._memory import require, squares
 from qpruntime._validation import choice, generator, whole
 from qpruntime.errors import InputError
-from qpruntime.execution.blas_threads import sized
+from qpruntime.execution.threads import sized
 from qpruntime.inference.dense.solution import summarise
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point import variational

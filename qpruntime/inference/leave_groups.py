@@ -16,7 +16,7 @@ from qpruntime.inference.markov.solution import SeriesSolution
 from qpruntime.inference.markov.streaming import joined_pieces
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.sparse.engine import Engine
-from qpruntime.inference.sparse.features import divide
+from qpruntime.inference.sparse.rows import divide
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import project_arrays
 

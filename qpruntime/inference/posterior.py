@@ -16,7 +16,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, generator, whole
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.execution.blas_threads import sized
+from qpruntime.execution.threads import sized
 from qpruntime.inference.corrections.corrected import (
     CORRECTIONS,
     Corrected,

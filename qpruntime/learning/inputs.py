@@ -28,7 +28,7 @@ from qpruntime.dataframes.lazy_rows import (
 from qpruntime.dataframes.lazy_rows import sample as read_rows
 from qpruntime.inference.leave_groups import leave_groups_out
 from qpruntime.inference.posterior import Posterior, moved_to
-from qpruntime.inference.sparse.data import ChunkedRows, rows_of
+from qpruntime.inference.sparse.rows import ChunkedRows, rows_of
 from qpruntime.learning.inducing_points import SAMPLE, sample
 from qpruntime.learning.scaling import Units, Warp
 

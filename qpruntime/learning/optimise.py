@@ -14,7 +14,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.execution.blas_threads import blas_threads
+from qpruntime.execution.threads import blas_threads
 from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFAULT_TOL
 from qpruntime.inference.sites import Sites
 from qpruntime.learning import initialisation

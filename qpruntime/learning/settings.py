@@ -18,7 +18,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, flag, no_kernel, number, path_of, shown, whole
 from qpruntime.errors import InputError
-from qpruntime.execution.executors import threads_of
+from qpruntime.execution.threads import threads_of
 from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.kernels.derivative_covariance import DerivativeRows
 from qpruntime.learning.inputs import Inputs, RowGroups

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime.errors import ConvergenceWarning, InputError, warn
-from qpruntime.execution.blas_threads import sized
+from qpruntime.execution.threads import sized
 from qpruntime.inference.problem import check_powers
 from qpruntime.inference.sites import Sites
 from qpruntime.learning import initialisation

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from qpruntime._memory import PointError
 from qpruntime._numba import kernel
 from qpruntime._pointers import MOMENTS, SPLIT, Pointer
-from qpruntime._row_blocks import PointError
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import (
     bent,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, pdtr, pdtrc
 
-from qpruntime._row_blocks import PointError
+from qpruntime._memory import PointError
 from qpruntime._typing import Array
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.likelihoods.responses import LARGEST_COUNT

@@ -19,8 +19,8 @@ from numpy.polynomial import legendre
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
+from qpruntime._memory import PointError
 from qpruntime._restorable import restorable
-from qpruntime._row_blocks import PointError
 from qpruntime._typing import Array
 from qpruntime._validation import choice
 from qpruntime.errors import NumericalError

@@ -12,9 +12,8 @@ from scipy.linalg.lapack import dpotrf
 
 from qpruntime import likelihoods
 from qpruntime._numba import plain
-from qpruntime.inference.dense.cholesky import CholeskyFactor
 from qpruntime.inference.dense.cholesky_kernels import APPLY_PANEL, sweep
-from qpruntime.inference.dense.solver import DensePrior
+from qpruntime.inference.dense.solver import CholeskyFactor, DensePrior
 from qpruntime.inference.fixed_point.iterate import settle
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.site_kernels import Rules

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime import Posterior, infer, open_table
-from qpruntime.inference.dense.cholesky import CholeskyFactor
-from qpruntime.inference.dense.solver import DenseState
+from qpruntime.inference.dense.solver import CholeskyFactor, DenseState
 from qpruntime.inference.posterior import Sites
 from qpruntime.projection.projector import project_arrays
 from scripts.benchmarks.data.protocol import OUTSIDE

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from qpruntime.errors import InputError
-from qpruntime.execution.executors import ExecutorError
+from qpruntime.execution.threads import ExecutorError
 from scripts.benchmarks.data import paper, protocol
 from scripts.benchmarks.data.protocol import Task
 from scripts.cluster import Progress, each

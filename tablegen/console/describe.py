@@ -26,7 +26,7 @@ def plan(
     recipe: Recipe[Any], path: Path, workers: int | None, scheduler: str | None = None
 ) -> Document:
     """Describe what a build would do, for ``--dry-run``; a scheduler is not asked."""
-    from qpruntime.execution.executors import thread_count
+    from qpruntime.execution.threads import thread_count
     from tablegen.builder import LARGE
 
     threads = thread_count(workers) if scheduler is None else 1

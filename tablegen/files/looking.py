@@ -10,8 +10,8 @@ import numpy as np
 
 from qpruntime._typing import Array
 from qpruntime.errors import TableError
-from qpruntime.execution.executors import Progress
-from qpruntime.execution.executors import run as run_in_threads
+from qpruntime.execution.threads import Progress
+from qpruntime.execution.threads import run as run_in_threads
 from qpruntime.projection.table import Table
 
 __all__ = ["Found", "Look", "Runner", "hash_problems", "in_blocks", "largest", "measured"]

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from qpruntime.errors import InputError
-from qpruntime.execution.executors import Executor, Progress, Threads
+from qpruntime.execution.threads import Executor, Progress, Threads
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen.files.workspace import Workspace

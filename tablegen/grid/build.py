@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from qpruntime.errors import NumericalError
-from qpruntime.execution.executors import Call, Executor, Progress, Stop
+from qpruntime.execution.threads import Call, Executor, Progress, Stop
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import Metadata
 from tablegen.files import hdf5 as export

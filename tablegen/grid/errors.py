@@ -16,7 +16,7 @@ from qpruntime._numba import kernel
 from qpruntime._pointers import call_moments
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.execution.executors import run
+from qpruntime.execution.threads import run
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.table import Table
 from qpruntime.table_format.metadata import Axis, Metadata

@@ -20,7 +20,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import choice
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution import fingerprint
-from qpruntime.execution.executors import Progress
+from qpruntime.execution.threads import Progress
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import interpolation
 from qpruntime.projection.projector import order

@@ -21,7 +21,7 @@ import numpy as np
 from qpruntime._numba import kernel
 from qpruntime._pointers import call_moments
 from qpruntime._typing import Array
-from qpruntime.execution.executors import Executor
+from qpruntime.execution.threads import Executor
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import interpolation
 from qpruntime.projection.site_kernel import NO_VALUES, WP, project_many, raise_status

@@ -166,7 +166,7 @@ def lines_of(run):
 def ours(frame):
     # How many lines the threads of BLAS take depends on what an interrupt has left of them.
     name = frame.f_code.co_filename
-    return name.startswith(OURS) and not name.endswith("blas_threads.py")
+    return name.startswith(OURS) and not name.endswith("threads.py")
 
 
 def traced(tracer, run):

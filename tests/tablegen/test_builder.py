@@ -14,7 +14,7 @@ import pytest
 import tablegen
 from qpruntime import likelihoods
 from qpruntime.errors import NumericalError, TableError
-from qpruntime.execution.executors import Stop
+from qpruntime.execution.threads import Stop
 from qpruntime.projection.open import open_table
 from qpruntime.table_format.metadata import DATASET, Metadata
 from tablegen import builder

@@ -15,7 +15,7 @@ from scipy.linalg.blas import dtrmm
 from scipy.linalg.lapack import dlauum, dpotrf, dtrtri, dtrtrs
 
 from qpruntime._typing import Array
-from qpruntime.execution.blas_threads import Piece, share
+from qpruntime.execution.threads import Piece, share
 
 __all__ = [
     "WHOLE",

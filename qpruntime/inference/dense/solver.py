@@ -1,24 +1,412 @@
-"""Solver of `qpruntime.inference.solver_protocol` for a covariance array, by Cholesky."""
+"""Solver for a covariance array, by Cholesky factors of a dense posterior."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg.lapack import dtpttr, dtrttp
+from scipy.linalg import solve_triangular
+from scipy.linalg.blas import dsyrk
+from scipy.linalg.lapack import dpotrf, dpotrs, dtpttr, dtrttp
 
+from qpruntime._memory import in_blocks
 from qpruntime._restorable import restorable
-from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime._validation import finite, real
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.dense import blas
-from qpruntime.inference.dense.cholesky import CholeskyFactor, DensePullback, Triangle
-from qpruntime.inference.dense.cholesky_kernels import APPLY_PANEL, mirror_upper, sweep, take_turn
+from qpruntime.inference.dense.cholesky_kernels import (
+    APPLY_PANEL,
+    divided,
+    half_difference,
+    mirror_upper,
+    scaled_upper,
+    squares_of_rows,
+    sweep,
+    take_turn,
+    twice,
+)
 from qpruntime.inference.parallel_updates import propose_matched
-from qpruntime.inference.sites import Counts, Sites
-from qpruntime.inference.solver_protocol import SiteProblem, Solved
+from qpruntime.inference.sites import Counts, ImproperPosterior, Sites
+from qpruntime.inference.solver_protocol import Pullback, SiteProblem, Solved
 
-__all__ = ["DensePrior", "DenseSolved", "DenseState"]
+__all__ = [
+    "CholeskyFactor",
+    "DensePrior",
+    "DensePullback",
+    "DenseSolved",
+    "DenseState",
+    "Triangle",
+]
+
+# --- Cholesky factor of a dense posterior and its derivatives.
+
+# --- Gradients
+
+
+class DensePullback(Pullback):
+    """Transposed derivative of variances v and means m, for S the posterior covariance.
+
+    If the prior is fixed, dv = -(S * S) dtau and dm = S (dnu - mean dtau). If the sites are fixed,
+    dS = A dK A' and dm = A dK weights, where A' = K^-1 S = I - diag(tau) S.
+    """
+
+    def __init__(self, factor: CholeskyFactor, tau: Array, kept: Array) -> None:
+        self._tau, self._kept = tau, kept
+        self._mean, self._weights = factor.mean, factor.weights
+        self._S = factor.covariance()
+        self._squared = self._S * self._S
+
+    def to_sites(self, by_variance: Array, by_mean: Array) -> Array:
+        """Return the derivatives by tau and nu, shape (2, N), with the prior fixed."""
+        back = self._S @ by_mean
+        return np.array([-(self._squared @ by_variance) - self._mean * back, back])
+
+    def to_prior(self, by_variance: Array, by_mean: Array) -> Array:
+        """Return the derivative by K, shape (N, N), with the sites fixed."""
+        # The diagonal of A is known; as I - (K + 1/tau)^-1 K it would cancel under a vast prior.
+        A = -self._tau[:, None] * self._S
+        A.flat[:: len(A) + 1] = self._kept
+        M = (A * by_variance) @ A.T
+        to_mean = A @ by_mean
+        M += 0.5 * (np.outer(to_mean, self._weights) + np.outer(self._weights, to_mean))
+        return M
+
+
+# --- Factors of a Gaussian posterior with given sites
+#
+# The sites are t_i(f) = exp(nu_i f - tau_i f^2/2), the posterior covariance is S = (K^-1 +
+# diag tau)^-1. With R = diag(sqrt(max(tau, 0))), all results derive from B = I + R K R, whose
+# eigenvalues are at least 1 (Rasmussen & Williams, Section 3.6): no singular matrix is inverted.
+# Negative site precisions enter as a correction of low rank, whose own Cholesky factorisation
+# exists if and only if the posterior is proper.
+
+# If 1 - (B^-1)_ii is below this value, it has lost too many digits to give the posterior variance.
+# The subtraction from the prior variance is accurate there, and replaces it.
+_CANCELLATION_LIMIT = 1e-4
+
+
+def finite_solution(weights: Array, mean: Array) -> tuple[Array, Array]:
+    """Return weights and mean, or raise `NumericalError` if the posterior mean is not finite."""
+    if not np.isfinite(mean).all():
+        site = int(np.argmin(np.isfinite(mean)))
+        raise NumericalError(
+            f"the posterior mean is not finite, at site {site} first: the sites have grown "
+            "beyond double precision, because observations that K ties together contradict "
+            "each other; add jitter to its diagonal"
+        )
+    return weights, mean
+
+
+class Triangle:
+    """Factor of B without K, which suffices for predictions at new points.
+
+    Attributes
+    ----------
+    root, lower : ndarray
+        R, shape (N,), and L with B = L L^T, shape (N, N), not read above its diagonal.
+    negative : ndarray
+        Sites of negative precision; the correction for them is empty if there are none.
+    """
+
+    root: Array
+    lower: Array
+    negative: NDArray[np.intp]
+    _small: Array
+    _reach: Array
+
+    @property
+    def log_det(self) -> float:
+        """Log determinant log |I + K diag(tau)|."""
+        value = 2.0 * float(np.log(self.lower.diagonal()).sum())
+        if self.negative.size:
+            value += 2.0 * float(np.log(self._small.diagonal()).sum())
+        return value
+
+    def inner_from(self, inverse: Array) -> Array:
+        """Return (K + diag(1/tau))^-1, shape (N, N), given B^-1."""
+        inner = inverse * self.root
+        inner *= self.root[:, None]
+        if self.negative.size:
+            part = solve_triangular(self._small, self._reach.T, lower=True)
+            inner -= part.T @ part
+        return inner
+
+    def reduction(self, K_star: Array) -> Array:
+        """Return prior less posterior variance at T points with covariances `K_star` (T, N)."""
+        half = self._half_times(K_star.T)
+        gain: Array = np.einsum("ij,ij->j", half, half)
+        if self.negative.size:
+            part = solve_triangular(self._small, self._reach.T @ K_star.T, lower=True)
+            gain -= np.einsum("ij,ij->j", part, part)
+        return gain
+
+    def reduced(self, K_star: Array) -> Array:
+        """Return prior less posterior covariance of T points with covariances `K_star` (T, N)."""
+        half = self._half_times(K_star.T)
+        gain = half.T @ half
+        if self.negative.size:
+            part = solve_triangular(self._small, self._reach.T @ K_star.T, lower=True)
+            gain -= part.T @ part
+        return gain
+
+    def _half_times(self, columns: Array) -> Array:
+        """Return L^-1 R columns."""
+        scaled = np.multiply(self.root[:, None], columns, order="F")
+        return blas.solve_lower(self.lower, scaled)
+
+
+class CholeskyFactor(Triangle):
+    """Posterior of given sites by the Cholesky factor of B = I + R K R.
+
+    Parameters
+    ----------
+    K : ndarray, shape (N, N)
+        Prior covariance.
+    sites : Sites
+    prior : ndarray, shape (N,)
+        Prior mean.
+
+    Raises
+    ------
+    NumericalError
+        If B is not positive definite in double precision.
+    ImproperPosterior
+        If negative site precisions leave no posterior.
+    """
+
+    def __init__(self, K: Array, sites: Sites, prior: Array) -> None:
+        self.K = K
+        self.prior = prior
+        self.root = np.sqrt(np.maximum(sites.tau, 0.0))
+        # A C-ordered upper triangle is a Fortran-ordered lower one, as LAPACK needs it.
+        self.lower, info = blas.cholesky(scaled_upper(K, self.root).T)
+        if info != 0 or not np.isfinite(self.lower.diagonal()).all():
+            raise NumericalError(
+                f"I + R K R is not positive definite (row {abs(info)}): K has eigenvalues below "
+                "zero, or K or the sites are too large for double precision; add jitter to its "
+                "diagonal"
+            )
+        self._half: Array | None = None
+        self._inverse: Array | None = None
+        self._mirrored = False
+        self._solution: tuple[Array, Array] | None = None
+        self._tau = sites.tau
+        self.negative = np.flatnonzero(sites.tau < 0.0)
+        self._small = self._reach = np.empty((0, 0))
+        if self.negative.size:
+            self._correct(np.sqrt(-sites.tau[self.negative]))
+        self.relocate(sites.nu)
+
+    def _correct(self, depth: Array) -> None:
+        """Prepare the low-rank correction for the negative site precisions -depth^2."""
+        unit = np.zeros((len(self.K), depth.size))
+        unit[self.negative, np.arange(depth.size)] = depth
+        self._depth = depth
+        columns = self.K[:, self.negative] * depth
+        solved, _ = dpotrs(self.lower, self.root[:, None] * columns, lower=1)
+        self._reach = unit - self.root[:, None] * solved
+        self._spread = self.K @ self._reach
+        # Sites that dominate their marginals need this form, which does not cancel.
+        strong = self._tau * self.K.diagonal() > 1.0
+        self._spread[strong] = solved[strong] / self.root[strong, None]
+        small = np.eye(depth.size) - depth[:, None] * self._spread[self.negative]
+        self._small, info = dpotrf(0.5 * (small + small.T), lower=1)
+        if info != 0:
+            raise ImproperPosterior(
+                f"{depth.size} negative site precisions leave no proper posterior"
+            )
+
+    def relocate(self, nu: Array, solution: tuple[Array, Array] | None = None) -> None:
+        """Set the sites' precision-weighted means; the posterior mean follows when it is read.
+
+        `solution` has the new `weights` and `mean`, if they are known.
+        """
+        #: Precision-weighted site means for f measured from the prior mean.
+        self.shifted = nu - self._tau * self.prior
+        self._solution = None if solution is None else finite_solution(*solution)
+
+    def _solve(self) -> tuple[Array, Array]:
+        """Return K^-1 (posterior mean - prior mean) and the mean, by a few products with K."""
+        if self._solution is not None:
+            return self._solution
+        linear = self.shifted
+        if self.negative.size:
+            centred = self.K @ self._weigh(linear)
+            correction, _ = dpotrs(self._small, self._depth * centred[self.negative], lower=1)
+            centred += self._spread @ correction
+            linear = linear.copy()
+            linear[self.negative] += self._depth**2 * centred[self.negative]
+        weights = self._weigh(linear)
+        mean = self.prior + self.K @ weights
+        self._solution = finite_solution(weights, mean)
+        return self._solution
+
+    def _weigh(self, linear: Array) -> Array:
+        """Return (I + diag(tau) K)^-1 linear, for the positive precisions."""
+        right, direct = divided(self.K.diagonal().copy(), self._tau, linear)
+        if direct.any():
+            right -= self.K @ direct
+        return np.asarray(direct + self._inner_times(right))
+
+    @property
+    def weights(self) -> Array:
+        """Weights K^-1 (posterior mean - prior mean), shape (N,)."""
+        return self._solve()[0]
+
+    @property
+    def mean(self) -> Array:
+        """Posterior mean, shape (N,)."""
+        return self._solve()[1]
+
+    def _inner_times(self, right: Array) -> Array:
+        """Return R B^-1 R right."""
+        if self._half is not None and right.ndim == 1:
+            return twice(self._half.T, self.root, right)
+        scale = self.root if right.ndim == 1 else self.root[:, None]
+        solved, _ = dpotrs(self.lower, scale * right, lower=1)
+        return np.asarray(scale * solved)
+
+    def upper_inverse(self) -> Array:
+        """Return U with B^-1 = U U^T, in the upper triangle of a C-ordered array; cached."""
+        return self._half_inverse().T
+
+    def _half_inverse(self) -> Array:
+        """Return L^-1 in the lower triangle; cached."""
+        if self._half is None:
+            self._half = blas.inverse_triangle(self.lower)
+        return self._half
+
+    def _inverse_half(self) -> Array:
+        """Return B^-1 in the lower triangle; cached in place of L^-1."""
+        if self._inverse is None:
+            self._inverse = blas.square(self._half_inverse())
+            self._half, self._mirrored = None, False
+        return self._inverse
+
+    def inverse(self) -> Array:
+        """Return B^-1, shape (N, N); cached in place of L^-1."""
+        inverse = self._inverse_half()
+        if not self._mirrored:
+            mirror_upper(inverse.T)
+            self._mirrored = True
+        return inverse
+
+    def marginals(self) -> tuple[Array, Array]:
+        """Return the posterior variances and 1 - tau variance, each of shape (N,).
+
+        The second determines the cavity. It equals (B^-1)_ii, a sum of squares; the subtraction
+        would cancel if a site dominates its marginal.
+        """
+        kept = self.shares()
+        variance = (1.0 - kept) / np.maximum(self.root * self.root, 1e-300)
+        lost = np.flatnonzero(1.0 - kept < _CANCELLATION_LIMIT)
+        if not self.root.any():
+            variance, lost = self.K.diagonal().copy(), lost[:0]
+        for block in np.array_split(lost, -(-lost.size // 512)) if lost.size else ():
+            columns = self._half_times(self.K[:, block])
+            variance[block] = self.K.diagonal()[block] - np.einsum("ij,ij->j", columns, columns)
+        if self.negative.size:
+            variance += self._widening()
+            kept = self.less_negative(kept, variance)
+        return variance, kept
+
+    def shares(self) -> Array:
+        """Return 1 - tau variance, shape (N,), before the correction for negative precisions."""
+        if not self.root.any():
+            return np.ones(self.root.size)
+        if self._inverse is None:
+            return squares_of_rows(self.upper_inverse())
+        return self._inverse.diagonal().copy()
+
+    def less_negative(self, shares: Array, variance: Array) -> Array:
+        """Return 1 - tau variance, from `shares` and the posterior variances."""
+        if not self.negative.size:
+            return shares
+        kept = shares - self._tau * self._widening()
+        kept[self.negative] = 1.0 - self._tau[self.negative] * variance[self.negative]
+        return kept
+
+    def _widening(self) -> Array:
+        """Return the increase of the posterior variances by negative precisions."""
+        part = solve_triangular(self._small, self._spread.T, lower=True)
+        return np.asarray(np.einsum("ij,ij->j", part, part))
+
+    def covariance(self, last: bool = False) -> Array:
+        """Return the posterior covariance, shape (N, N).
+
+        If `last`, it takes over the memory of the factorisation, which is unusable afterwards.
+        """
+        if last:
+            self._solve()
+        if not self.root.any() and not self.negative.size:
+            if last:
+                self.discard()
+            return self.K.copy().T  # Fortran order, as LAPACK returns the others
+        inverse = self.inverse()
+        lost = np.flatnonzero(1.0 - inverse.diagonal() < _CANCELLATION_LIMIT)
+        if 3 * lost.size > len(self.K):
+            strong = np.flatnonzero(inverse.diagonal() < _CANCELLATION_LIMIT)
+            rows = self._strong_rows(strong, inverse)
+            del inverse
+            self._inverse = None
+            half = self._half_times(self.K)
+            if last:
+                self.lower = np.empty((0, 0))
+            covariance: Array = dsyrk(
+                -1.0, half, beta=1.0, c=self.K.T, overwrite_c=0, trans=1, lower=1
+            )
+            mirror_upper(covariance.T)
+            covariance[strong] = rows
+            covariance[:, strong] = rows.T
+        else:
+            # S = R^-1 (I - B^-1) R^-1 does not cancel at strong sites. The few weak ones use
+            # S R = K R B^-1 and S = K - K R B^-1 R K.
+            scale = np.ones(len(self.K))
+            np.divide(1.0, self.root, out=scale, where=self.root > 0.0)
+            rows = (self.K[lost] * self.root) @ inverse * scale
+            half = self._half_times(self.K[:, lost])
+            rows[:, lost] = self.K[np.ix_(lost, lost)] - half.T @ half
+            covariance = inverse if last else inverse.copy(order="K")
+            covariance *= -scale
+            covariance *= scale[:, None]
+            covariance.flat[:: len(self.K) + 1] += scale**2
+            covariance[lost] = rows
+            covariance[:, lost] = rows.T
+        if self.negative.size:
+            part = solve_triangular(self._small, self._spread.T, lower=True)
+            covariance += part.T @ part
+        if last:
+            self.discard()
+        return covariance
+
+    def _strong_rows(self, strong: NDArray[np.intp], inverse: Array) -> Array:
+        """Return rows of the covariance at strong sites, where K - K R B^-1 R K would cancel."""
+        root = self.root[strong, None]
+        rows = (inverse[strong] * self.root) @ self.K / root
+        unit = strong[:, None] == strong
+        rows[:, strong] = (unit - inverse[np.ix_(strong, strong)]) / (root * root.T)
+        return rows
+
+    def discard(self) -> None:
+        """Free the memory of the factorisation; weights and mean stay."""
+        self._solve()
+        self._half = self._inverse = None
+        self.lower = np.empty((0, 0))
+
+    def inner(self) -> Array:
+        """Return (K + diag(1/tau))^-1, shape (N, N)."""
+        return self.inner_from(self.inverse())
+
+    def slope(self) -> Array:
+        """Return the derivative of the log evidence by K, (N, N) (Rasmussen & Williams, 5.27)."""
+        if self.negative.size:
+            slope = np.outer(self.weights, self.weights) - self.inner()
+            slope *= 0.5
+            return slope
+        return half_difference(self.weights, self.root, self._inverse_half().T)
+
+
+# --- Solver of `qpruntime.inference.solver_protocol` for a covariance array, by Cholesky.
 
 # --- Prior and posterior of a dense covariance
 

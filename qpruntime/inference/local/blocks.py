@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 from qpruntime._numba import summed
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
-from qpruntime.execution.blas_threads import one_blas_thread
-from qpruntime.execution.executors import Threads
+from qpruntime.execution.threads import Threads, one_blas_thread
 from qpruntime.inference.local.linalg import marginals, products, without_sites
 from qpruntime.inference.local.neighbours import distinct, metric, neighbours_of
 from qpruntime.inference.local.storage import in_parts, taken
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.data import Held
-from qpruntime.inference.sparse.features import InducingInputs, Rows, divide
+from qpruntime.inference.sparse.rows import Held, InducingInputs, Rows, divide
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
 from qpruntime.kernels.registry import Added, Multiplied, Node, Seen, read
 

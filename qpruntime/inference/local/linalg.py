@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from qpruntime._numba import contracted, summed
 from qpruntime._typing import Array, Arrays, IntArray
-from qpruntime.inference.sparse.features import Rows
+from qpruntime.inference.sparse.rows import Rows
 
 __all__ = ["Left", "marginals", "products", "without_sites"]
 

@@ -23,10 +23,10 @@ from qpruntime.inference.local.blocks import (
 )
 from qpruntime.inference.local.storage import joined_inputs, mapped, on_disk
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.data import Columns, Held
 from qpruntime.inference.sparse.engine import log_densities, seen_by_likelihood
 from qpruntime.inference.sparse.passes import Block, Cavities
 from qpruntime.inference.sparse.posterior import InducingSolution, SparsePosterior, SparseSolution
+from qpruntime.inference.sparse.rows import Columns, Held
 
 if TYPE_CHECKING:
     from sklearn.gaussian_process.kernels import Kernel

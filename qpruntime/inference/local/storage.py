@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 from qpruntime._typing import Array
 from qpruntime.dataframes.lazy_rows import CHUNK
 from qpruntime.errors import InputError
-from qpruntime.inference.sparse.data import ChunkedRows, Lazy
+from qpruntime.inference.sparse.rows import ChunkedRows, Lazy
 
 __all__ = [
     "blocks",

@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime._typing import Array
 from qpruntime._validation import no_kernel, number, real, unmasked
 from qpruntime.errors import InputError
-from qpruntime.execution.blas_threads import alone
+from qpruntime.execution.threads import alone
 from qpruntime.inference.fixed_point.convergence import (
     DEFAULT_MAX_SWEEPS,
     DEFAULT_TOL,

@@ -14,7 +14,7 @@ from qpruntime._memory import require, squares
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, shown, unmasked, whole
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.execution.blas_threads import sized
+from qpruntime.execution.threads import sized
 from qpruntime.inference.fixed_point.convergence import (
     DEFAULT_MAX_SWEEPS,
     DEFAULT_TOL,

@@ -14,7 +14,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, generator, real, whole
 from qpruntime.errors import InputError
-from qpruntime.execution.blas_threads import sized
+from qpruntime.execution.threads import sized
 from qpruntime.inference.corrections.corrected import (
     CORRECTIONS,
     CorrectedEvidence,

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dtpttr, dtrttp
 
+from qpruntime._memory import in_blocks
 from qpruntime._restorable import restorable
-from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array, ArrayLike
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.dense import blas

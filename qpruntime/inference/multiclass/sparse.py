@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime._memory import require
+from qpruntime._memory import in_blocks, require
 from qpruntime._restorable import restorable
-from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, number
 from qpruntime.errors import InputError, NumericalError
@@ -31,7 +30,7 @@ from qpruntime.inference.multiclass.sparse_linalg import PointPrior, PointSolved
 from qpruntime.inference.posterior import report_of
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.features import InducingInputs
+from qpruntime.inference.sparse.rows import InducingInputs
 from qpruntime.projection.projector import Projector
 
 if TYPE_CHECKING:

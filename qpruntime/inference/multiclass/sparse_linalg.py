@@ -14,7 +14,7 @@ from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.multiclass.solver import ClassPrior, ClassSolved
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.features import InducingInputs
+from qpruntime.inference.sparse.rows import InducingInputs
 
 __all__ = [
     "ClassFeatures",

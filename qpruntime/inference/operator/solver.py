@@ -11,13 +11,12 @@ from scipy import sparse
 from scipy.linalg import cho_solve, qr, solve_triangular
 from scipy.linalg.lapack import dpotri
 
+from qpruntime._memory import in_blocks
 from qpruntime._restorable import restorable
-from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array, ArrayLike
 from qpruntime.errors import NumericalError
-from qpruntime.inference.dense.cholesky import CholeskyFactor, finite_solution
 from qpruntime.inference.dense.cholesky_kernels import mirror_upper
-from qpruntime.inference.dense.solver import DenseState
+from qpruntime.inference.dense.solver import CholeskyFactor, DenseState, finite_solution
 from qpruntime.inference.operator.functionals import FunctionalFeatures, Functionals
 from qpruntime.inference.operator.visit_kernels import visit
 from qpruntime.inference.parallel_updates import propose_matched

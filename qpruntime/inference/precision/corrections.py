@@ -17,7 +17,7 @@ from qpruntime._typing import Array, Arrays, IntArray
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.corrections.corrected import CorrectedEvidence
 from qpruntime.inference.corrections.tilted import TiltedMoments, rule_of, tilted_moments
-from qpruntime.inference.precision.pattern import Pattern, SparseRows
+from qpruntime.inference.precision.cholesky import Pattern, SparseRows
 from qpruntime.inference.precision.pattern_kernels import place_of
 from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
 from qpruntime.inference.problem import Problem

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite, flag, number
 from qpruntime.errors import InputError
-from qpruntime.execution.blas_threads import alone
+from qpruntime.execution.threads import alone
 from qpruntime.inference.fixed_point.convergence import (
     DEFAULT_MAX_SWEEPS,
     DEFAULT_TOL,
@@ -22,8 +22,8 @@ from qpruntime.inference.fixed_point.convergence import (
 from qpruntime.inference.fixed_point.iterate import log_evidence
 from qpruntime.inference.posterior import report_of
 from qpruntime.inference.precision.aggregation import observed_sites, read_offset
+from qpruntime.inference.precision.cholesky import MatrixLike, Pattern, as_precision, as_rows
 from qpruntime.inference.precision.iterate import settle
-from qpruntime.inference.precision.pattern import MatrixLike, Pattern, as_precision, as_rows
 from qpruntime.inference.precision.posterior import PrecisionPosterior
 from qpruntime.inference.precision.solution import PrecisionSolution
 from qpruntime.inference.precision.solver import PrecisionPrior, PrecisionSolved
@@ -89,7 +89,7 @@ def infer_precision(
         other likelihoods, and for weighted rows, only rows with equal observations are merged.
         Results are those of all rows. Rows are not merged if you give a table of your own.
     pattern : Pattern, optional
-        The analysis of A and Q, ``qpruntime.inference.precision.pattern.Pattern(A, Q)``, for
+        The analysis of A and Q, ``qpruntime.inference.precision.cholesky.Pattern(A, Q)``, for
         several calls that have the same entries with other values.
     log_det : float, optional
         ``log |Q|``, plus ``log |C Q^-1 C'|`` with a constraint, if known; otherwise Q is
@@ -118,7 +118,7 @@ def infer_precision(
 
     See Also
     --------
-    qpruntime.PrecisionPosterior, qpruntime.inference.precision.pattern.Pattern,
+    qpruntime.PrecisionPosterior, qpruntime.inference.precision.cholesky.Pattern,
     qpruntime.effects.EffectsModel, qpruntime.infer
 
     Examples

@@ -417,7 +417,7 @@ class Nearby:
 
     See Also
     --------
-    qpruntime.infer_precision, qpruntime.inference.precision.pattern.Pattern
+    qpruntime.infer_precision, qpruntime.inference.precision.cholesky.Pattern
 
     Examples
     --------

@@ -23,9 +23,9 @@ from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point import iterate as fixed_point
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.posterior import Correcting, Posterior
+from qpruntime.inference.precision.cholesky import Pattern
 from qpruntime.inference.precision.corrections import corrected_by_pairs, pair_sums, quantile_shifts
 from qpruntime.inference.precision.iterate import settle
-from qpruntime.inference.precision.pattern import Pattern
 from qpruntime.inference.precision.restored import check_indices
 from qpruntime.inference.precision.solution import (
     PrecisionSolution,

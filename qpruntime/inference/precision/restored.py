@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from qpruntime._typing import Array
-from qpruntime.inference.precision.cholesky import Factorised
-from qpruntime.inference.precision.pattern import Pattern, Symbolic
+from qpruntime.inference.precision.cholesky import Factorised, Pattern, Symbolic
 from qpruntime.inference.precision.solution import PrecisionSolution
 from qpruntime.inference.precision.solver import PrecisionPrior
 

@@ -17,8 +17,8 @@ from qpruntime._typing import Array
 from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.precision.aggregation import SeenRows, left_out_rows, slopes_of_rows
+from qpruntime.inference.precision.cholesky import MatrixLike, as_precision, as_rows
 from qpruntime.inference.precision.corrections import PairSums, pair_sums
-from qpruntime.inference.precision.pattern import MatrixLike, as_precision, as_rows
 from qpruntime.inference.precision.solver import PrecisionSolved, prior_entries
 from qpruntime.inference.problem import Observed, Problem
 from qpruntime.inference.site_kernels import Marginals

@@ -13,10 +13,9 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.inference.dense.cholesky import CholeskyFactor
+from qpruntime.inference.dense.solver import CholeskyFactor
 from qpruntime.inference.parallel_updates import propose_matched
-from qpruntime.inference.precision.cholesky import Factorised, filled
-from qpruntime.inference.precision.pattern import Pattern, SparseRows
+from qpruntime.inference.precision.cholesky import Factorised, Pattern, SparseRows, filled
 from qpruntime.inference.precision.pattern_kernels import (
     add_rows,
     back,

@@ -10,16 +10,16 @@ covariance, and powers near 0 approach the variational bound.
 The modules, from the ground up; each imports from those above it. k(X, Z) and its slopes are in
 `qpruntime.kernels.cross_covariance`.
 
-`features`
+`rows`
     The few products and triangular solves, in place, without the interpreter lock.
-`data`
+`rows`
     `Rows`: where X, y, weights, prior means and scales are read from, in chunks of 32 768 rows;
     `Held` holds arrays of this process. ``rows.n``, ``rows.chunks``, ``rows.read(number) ->
     Chunk(X, y, weights, prior, scale)``, y encoded; the last three may be None.
-`data`
+`rows`
     ``rows_of(X, y, weights, prior, scale=None) -> Rows`` of inputs that
     `qpruntime.dataframes.lazy_rows` has checked: arrays in memory, zarr, dask arrays and frames.
-`features`
+`rows`
     `Inducing(kernel, Z, jitter=1e-8, dtype)`: L with what jitter it took (relative to the mean of
     the diagonal, times 10 until it factors); ``features(X) -> Phi (n, M), r (n,)``.
 `state`

@@ -24,8 +24,8 @@ from qpruntime._typing import Array, ArrayLike
 from qpruntime._validation import path_of
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.data import ChunkedRows, Held
 from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.rows import ChunkedRows, Held
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Projector
 

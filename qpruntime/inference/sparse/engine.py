@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from qpruntime._memory import fits, require, squares
-from qpruntime._row_blocks import in_blocks
+from qpruntime._memory import fits, in_blocks, require, squares
 from qpruntime._typing import Array
 from qpruntime.dataframes.lazy_rows import CHUNK
-from qpruntime.execution.blas_threads import one_blas_thread
-from qpruntime.execution.executors import Divided, Executor, Threads
+from qpruntime.execution.threads import Divided, Executor, Threads, one_blas_thread
 from qpruntime.inference.fixed_point.convergence import finite_evidence, unbounded
 from qpruntime.inference.fixed_point.schedules import Swept
 from qpruntime.inference.sites import NO_STEP, ImproperPosterior, Sites
-from qpruntime.inference.sparse.data import ChunkedRows, ChunkTask
-from qpruntime.inference.sparse.features import InducingInputs, Rows, divide
 from qpruntime.inference.sparse.passes import (
     Block,
     Cavities,
@@ -39,6 +35,7 @@ from qpruntime.inference.sparse.passes import (
     slopes,
     sweep,
 )
+from qpruntime.inference.sparse.rows import ChunkedRows, ChunkTask, InducingInputs, Rows, divide
 from qpruntime.inference.sparse.state import (
     Base,
     PowerProjector,

@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike
 from qpruntime._validation import flag, no_kernel, number, whole
 from qpruntime.dataframes.lazy_rows import as_array, inputs_of
 from qpruntime.errors import InputError
-from qpruntime.execution.blas_threads import alone
-from qpruntime.execution.executors import ExecutorError, Threads, threads_of
 from qpruntime.execution.resolve import executor_of
+from qpruntime.execution.threads import ExecutorError, Threads, alone, threads_of
 from qpruntime.inference.fixed_point.convergence import (
     DEFAULT_MAX_SWEEPS,
     DEFAULT_TOL,

@@ -8,13 +8,13 @@ from dataclasses import fields
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from qpruntime.execution.blas_threads import one_blas_thread
+from qpruntime.execution.threads import one_blas_thread
 from qpruntime.inference.fixed_point.convergence import Ended, Limits
 from qpruntime.inference.fixed_point.schedules import Swept, swept_until
 from qpruntime.inference.sites import ImproperPosterior, Sites, without_negative
 from qpruntime.inference.sparse.engine import HALVINGS, Engine, swept_by
-from qpruntime.inference.sparse.features import divide
 from qpruntime.inference.sparse.passes import Done, Job, outcome, sweep
+from qpruntime.inference.sparse.rows import divide
 from qpruntime.inference.sparse.state import (
     PowerProjector,
     State,

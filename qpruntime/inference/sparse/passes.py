@@ -17,13 +17,7 @@ from scipy.linalg import solve_triangular
 
 from qpruntime._typing import Array, IntArray
 from qpruntime.inference.fixed_point.convergence import HELD
-from qpruntime.inference.sparse.data import Chunk, ChunkTask
-from qpruntime.inference.sparse.features import (
-    Rows,
-    add_outer,
-    add_square,
-    divide,
-)
+from qpruntime.inference.sparse.rows import Chunk, ChunkTask, Rows, add_outer, add_square, divide
 from qpruntime.inference.sparse.state import (
     PowerProjector,
     State,

@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from qpruntime._memory import require, squares
+from qpruntime._memory import in_blocks, require, squares
 from qpruntime._restorable import restorable
-from qpruntime._row_blocks import in_blocks
 from qpruntime._typing import Array
 from qpruntime._validation import choice, finite
 from qpruntime.dataframes.lazy_rows import as_array, inputs_of
 from qpruntime.errors import InputError
-from qpruntime.execution.blas_threads import alone
+from qpruntime.execution.threads import alone
 from qpruntime.inference.corrections.corrected import MarginalPoints
 from qpruntime.inference.fixed_point.convergence import Ended, Limits, warn_unsettled
 from qpruntime.inference.posterior import Posterior, report_of
 from qpruntime.inference.problem import Observed, check_mean, check_powers
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.solution_protocol import Crossed, Solution, prior_mean
-from qpruntime.inference.sparse.data import ChunkedRows, rows_of
 from qpruntime.inference.sparse.engine import Engine, log_densities, of_cavities, seen_by_likelihood
-from qpruntime.inference.sparse.features import InducingInputs, divide
 from qpruntime.inference.sparse.iterate import settle, settle_tied
+from qpruntime.inference.sparse.rows import ChunkedRows, InducingInputs, divide, rows_of
 from qpruntime.inference.sparse.state import Base, PowerProjector, State
 from qpruntime.projection.projector import Projector
 

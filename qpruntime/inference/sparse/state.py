@@ -15,7 +15,7 @@ from qpruntime._numba import plain
 from qpruntime._restorable import restorable_call
 from qpruntime._typing import Array, IntArray
 from qpruntime.inference.sites import ImproperPosterior
-from qpruntime.inference.sparse.features import InducingInputs, Rows
+from qpruntime.inference.sparse.rows import InducingInputs, Rows
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_rows
 from qpruntime.quadrature.sigma_star_kernels import PlainFunctions

@@ -15,17 +15,17 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.execution.executors import ExecutorError, Threads, threads_of
 from qpruntime.execution.resolve import executor_of
+from qpruntime.execution.threads import ExecutorError, Threads, threads_of
 from qpruntime.inference.fixed_point.convergence import Ended, Limits
 from qpruntime.inference.local.blocks import PlaceSearch
 from qpruntime.inference.local.posterior import local_of
 from qpruntime.inference.local.storage import held_inputs
 from qpruntime.inference.posterior import Posterior, solution_of
-from qpruntime.inference.sparse.data import ChunkedRows
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import settle
 from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
+from qpruntime.inference.sparse.rows import ChunkedRows
 from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.learning.inducing_points import MAX_INDUCING, clusters, levels_of, sample, units
 from qpruntime.learning.model_selection.budget import Budget, Stage, local_density_cost, sweep_cost

@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
-from qpruntime.execution.blas_threads import blas_threads, one_blas_thread
+from qpruntime.execution.threads import blas_threads, one_blas_thread
 from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.learning.inducing_points import FIRST_INDUCING, sample
 from qpruntime.learning.initialisation import Start, default_start

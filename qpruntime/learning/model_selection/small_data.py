@@ -12,7 +12,7 @@ from scipy.special import gammaln
 from scipy.stats import rankdata
 
 from qpruntime._typing import Array
-from qpruntime.execution.blas_threads import blas_threads
+from qpruntime.execution.threads import blas_threads
 from qpruntime.learning.initialisation import default_start
 from qpruntime.learning.inputs import InputView
 from qpruntime.learning.model_selection.budget import Budget, Stage, gains_significantly

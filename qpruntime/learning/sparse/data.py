@@ -15,10 +15,10 @@ from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.execution.executors import Executor, Threads, threads_of
+from qpruntime.execution.threads import Executor, Threads, threads_of
 from qpruntime.inference.sites import Sites
-from qpruntime.inference.sparse.data import ChunkedRows
 from qpruntime.inference.sparse.engine import Engine
+from qpruntime.inference.sparse.rows import ChunkedRows
 from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.learning.initialisation import Start
 from qpruntime.learning.inputs import Inputs

@@ -22,8 +22,8 @@ from qpruntime._atomic_file import remove_parts
 from qpruntime._sealed_file import DamagedFile
 from qpruntime._typing import Array
 from qpruntime.errors import InputError
-from qpruntime.execution.executors import ExecutorError
 from qpruntime.execution.resolve import executor_of
+from qpruntime.execution.threads import ExecutorError
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.checkpoint import (
     FORMAT,
@@ -33,10 +33,10 @@ from qpruntime.inference.sparse.checkpoint import (
     kernel_words,
     projector_words,
 )
-from qpruntime.inference.sparse.data import ChunkedRows
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import settle
 from qpruntime.inference.sparse.posterior import SparsePosterior
+from qpruntime.inference.sparse.rows import ChunkedRows
 from qpruntime.inference.sparse.state import State
 from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.hyper_integration.integrate import NOTHING_TO_INTEGRATE, integrate_sparse

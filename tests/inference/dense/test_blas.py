@@ -10,21 +10,21 @@ from scipy.linalg.lapack import dlauum, dpotrf, dtrtri, dtrtrs
 from threadpoolctl import threadpool_limits
 
 from qpruntime import infer
-from qpruntime.execution import blas_threads
+from qpruntime.execution import threads
 from qpruntime.inference.dense import blas
 
 
 @pytest.fixture(autouse=True)
 def one_hand():
     yield
-    assert blas_threads.hands() == 1, "not given back"
+    assert threads.hands() == 1, "not given back"
 
 
 @pytest.fixture(params=[1, 3])
 def hands(request):
-    before = blas_threads.set_hands(request.param)
+    before = threads.set_hands(request.param)
     yield request.param
-    blas_threads.set_hands(before)
+    threads.set_hands(before)
 
 
 def definite(n):
@@ -77,7 +77,7 @@ def test_same_bits_with_any_number_of_hands(monkeypatch):
     y = np.where(X[:, 0] * X[:, 1] > 0.0, 1.0, -1.0)
     found = []
     for count in (1, 2, 5):
-        monkeypatch.setattr(blas_threads, "cores", lambda count=count: count)
+        monkeypatch.setattr(threads, "cores", lambda count=count: count)
         with threadpool_limits(count, "blas"):
             post = infer(K, y, method="ep")
         found.append((post.log_evidence, post.mean, post.variance, post.evidence_gradient(K)))
@@ -94,7 +94,7 @@ def test_every_piece_once_and_by_several_threads(hands):
         seen.append(i)
         names.add(threading.get_ident())
 
-    blas_threads.share([(piece, (i,)) for i in range(40)])
+    threads.share([(piece, (i,)) for i in range(40)])
     assert sorted(seen) == list(range(40))
     assert len(names) <= hands
     assert hands == 1 or len(names) > 1
@@ -110,7 +110,7 @@ def test_an_error_ends_it(hands):
         done.append(i)
 
     with pytest.raises(KeyError):
-        blas_threads.share([(piece, (i,)) for i in range(1000)])
+        threads.share([(piece, (i,)) for i in range(1000)])
     # What had begun has ended, at most one piece a thread.
     count = len(done)
     time.sleep(0.05)
@@ -133,7 +133,7 @@ def test_errors_of_all_threads_are_waited_for(hands):
             raise KeyError(i)
 
     with pytest.raises(KeyError):
-        blas_threads.share([(piece, (i,)) for i in range(3)])
+        threads.share([(piece, (i,)) for i in range(3)])
     count = len(ended)
     time.sleep(0.1)
     assert len(ended) == count >= 1
@@ -152,8 +152,8 @@ class NoThreads:
 
 def test_without_further_threads(hands, monkeypatch):
     pool, done = NoThreads(), []
-    monkeypatch.setattr(blas_threads, "_pool", lambda: pool)
-    blas_threads.share([(done.append, (i,)) for i in range(20)])
+    monkeypatch.setattr(threads, "_pool", lambda: pool)
+    threads.share([(done.append, (i,)) for i in range(20)])
     assert done == list(range(20))
     # A thread that comes by later finds nothing to do.
     for function, arguments in pool.queued:
@@ -162,13 +162,13 @@ def test_without_further_threads(hands, monkeypatch):
 
 
 def test_a_team_in_a_new_process():
-    before = blas_threads.set_hands(2)
+    before = threads.set_hands(2)
     try:
-        blas_threads.share([(time.sleep, (0.001,)) for _ in range(4)])
+        threads.share([(time.sleep, (0.001,)) for _ in range(4)])
         child = os.fork()
         if child == 0:
-            blas_threads.share([(time.sleep, (0.001,)) for _ in range(4)])
+            threads.share([(time.sleep, (0.001,)) for _ in range(4)])
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:
-        blas_threads.set_hands(before)
+        threads.set_hands(before)

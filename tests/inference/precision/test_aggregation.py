@@ -6,7 +6,7 @@ from scipy import sparse
 from scipy.special import expit, gammaln, log_ndtr
 
 from qpruntime import InputError, infer, infer_precision
-from qpruntime.inference.precision.pattern import Pattern
+from qpruntime.inference.precision.cholesky import Pattern
 from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(3)

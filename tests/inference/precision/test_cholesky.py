@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from qpruntime.inference.precision import pattern as patterns
-from qpruntime.inference.precision.cholesky import Factorised, filled
-from qpruntime.inference.precision.pattern import Pattern
+from qpruntime.inference.precision import cholesky as patterns
+from qpruntime.inference.precision.cholesky import Factorised, Pattern, filled
 from qpruntime.inference.precision.symbolic_kernels import elimination_order
 from tests.tools.cases import refuses
 

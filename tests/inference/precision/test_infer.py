@@ -7,7 +7,7 @@ from scipy import sparse
 from qpruntime import ConvergenceWarning, InputError, NumericalError, infer, infer_precision
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision import solver
-from qpruntime.inference.precision.pattern import Pattern
+from qpruntime.inference.precision.cholesky import Pattern
 from qpruntime.inference.solution_protocol import Solution
 from tests.tools import precision_cases
 from tests.tools.cases import every_case, refuses

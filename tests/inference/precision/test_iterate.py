@@ -6,10 +6,9 @@ from scipy import sparse
 
 from qpruntime import infer, infer_precision
 from qpruntime.inference.precision import cholesky, iterate
-from qpruntime.inference.precision.cholesky import Factorised, filled
+from qpruntime.inference.precision.cholesky import Factorised, Pattern, filled
 from qpruntime.inference.precision.cholesky_kernels import routines
 from qpruntime.inference.precision.iterate import Nearby
-from qpruntime.inference.precision.pattern import Pattern
 from tests.tools.cases import every_case
 
 RNG = np.random.default_rng(5)

@@ -25,7 +25,7 @@ from qpruntime.inference.sparse.checkpoint import (
     projector_words,
     write_arrays,
 )
-from qpruntime.inference.sparse.data import Held, Lazy
+from qpruntime.inference.sparse.rows import Held, Lazy
 from qpruntime.learning.optimise import Optimum
 from qpruntime.learning.scaling import Units
 from qpruntime.learning.sparse.objective import Place

@@ -9,7 +9,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF
 
 from qpruntime import infer_sparse
-from qpruntime.execution.executors import ExecutorError
+from qpruntime.execution.threads import ExecutorError
 from qpruntime.inference.sparse.checkpoint import SitesFile
 from tests.tools.dask_cluster import RealCluster, two_workers
 

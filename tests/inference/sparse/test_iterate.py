@@ -3,9 +3,9 @@
 import numpy as np
 
 from qpruntime.inference.fixed_point.convergence import Limits
-from qpruntime.inference.sparse.data import Held
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import Tied, settle, settle_tied
+from qpruntime.inference.sparse.rows import Held
 from qpruntime.inference.sparse.state import Base, PowerProjector, posterior_of
 from qpruntime.projection.projector import Projector
 from tests.inference.sparse.test_infer import KERNEL, LABELS, X, Z

@@ -17,7 +17,7 @@ from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.problem import Problem
 from qpruntime.learning.initialisation import Start
 from qpruntime.learning.inputs import Inputs
-from qpruntime.learning.model_selection import budget, candidates, select
+from qpruntime.learning.model_selection import budget, candidates
 from qpruntime.learning.model_selection import select as policy
 from qpruntime.learning.model_selection.budget import (
     OPERATIONS_PER_SECOND,
@@ -164,8 +164,8 @@ def test_small_fits_are_dense_and_say_what_they_chose(caplog):
 @pytest.fixture
 def few_dense(monkeypatch):
     """More than 80 rows are many."""
-    monkeypatch.setattr(select, "DENSE_ROW_LIMIT", 80)
-    monkeypatch.setattr(select, "FIRST_INDUCING", 10)
+    monkeypatch.setattr(policy, "DENSE_ROW_LIMIT", 80)
+    monkeypatch.setattr(policy, "FIRST_INDUCING", 10)
 
 
 def test_many_rows_take_inducing_points(few_dense):
@@ -195,7 +195,7 @@ def test_a_kernel_of_more_rows_is_left_where_rows_left_out_lose_by_it(few_dense,
         optimum = replace(climbed.optimum, theta=theta)
         return replace(candidate, fitted=replace(climbed, optimum=optimum))
 
-    monkeypatch.setattr(select, "fit_last_rung", smooth)
+    monkeypatch.setattr(policy, "fit_last_rung", smooth)
     kept = GPClassifier(**options).fit(MOONS, SIDES)
     assert len(kept.stages_) >= len(plain.stages_) + 2
     assert str(kept.kernel_) == str(plain.kernel_)
@@ -231,7 +231,7 @@ def test_without_arguments_few_rows_are_fitted_by_the_evidence_and_more_by_the_p
     dense = GPClassifier(inducing=None).fit(MOONS, SIDES)
     assert few.engine_ == "dense"
     np.testing.assert_array_equal(few.predict_proba(NEW), dense.predict_proba(NEW))
-    for room in (select, budget):
+    for room in (policy, budget):
         monkeypatch.setattr(room, "DENSE_ROW_LIMIT", 80)
     assert GPClassifier(random_state=3).fit(MOONS, SIDES).engine_.startswith("inducing")
     assert GPClassifier(dense.kernel_, random_state=3).fit(MOONS, SIDES).engine_ == "dense"

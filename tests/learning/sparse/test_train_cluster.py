@@ -7,7 +7,7 @@ import pytest
 
 from qpruntime import GPClassifier, Inducing
 from qpruntime import Search as Few
-from qpruntime.execution.executors import ExecutorError
+from qpruntime.execution.threads import ExecutorError
 from qpruntime.learning.sparse.objective import EvidenceSearch
 from tests.tools.dask_cluster import two_workers
 

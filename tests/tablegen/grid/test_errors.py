@@ -8,7 +8,7 @@ import pytest
 
 from qpruntime import likelihoods
 from qpruntime.errors import NumericalError
-from qpruntime.execution.executors import run
+from qpruntime.execution.threads import run
 from qpruntime.likelihoods import Likelihood
 from tablegen.grid import chebyshev as compute
 from tablegen.grid import errors as certify

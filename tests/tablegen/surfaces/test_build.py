@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qpruntime import InputError, NumericalError, TableError, likelihoods, open_table
-from qpruntime.execution.executors import Threads
+from qpruntime.execution.threads import Threads
 from qpruntime.projection.projector import project_arrays
 from tablegen import build, builder
 from tablegen.surfaces import build as surfaces

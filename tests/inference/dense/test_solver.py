@@ -6,7 +6,7 @@ import pytest
 
 from qpruntime import NumericalError
 from qpruntime.inference.dense.blas import inverse_triangle
-from qpruntime.inference.dense.cholesky import CholeskyFactor
+from qpruntime.inference.dense.solver import CholeskyFactor
 from qpruntime.inference.sites import ImproperPosterior, Sites
 from tests.tools.cases import every_case, refuses
 

@@ -11,16 +11,16 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from qpruntime import GPClassifier, Search, _memory, infer, infer_series, infer_sparse
 from qpruntime.bayesopt import Optimizer
-from qpruntime.execution import blas_threads as module
-from qpruntime.execution.blas_threads import (
+from qpruntime.execution import threads as module
+from qpruntime.execution.threads import (
     BlasThreads,
     blas_threads,
     cores,
     hands,
     one_blas_thread,
     sized,
+    thread_count,
 )
-from qpruntime.execution.executors import thread_count
 from tests.tools.cases import every_case
 from tests.tools.commands import python
 
@@ -199,7 +199,7 @@ def test_inference_and_what_follows_have_one_thread(monkeypatch):
     from qpruntime.forecasting import GPForecaster
     from qpruntime.forecasting.calendar import StepClock
     from qpruntime.inference.corrections.corrected import Corrected
-    from qpruntime.inference.dense.cholesky import CholeskyFactor, Triangle
+    from qpruntime.inference.dense.solver import CholeskyFactor, Triangle
     from qpruntime.inference.markov import infer as series
 
     room = sys.modules["qpruntime.inference.infer"]
@@ -233,7 +233,7 @@ def test_a_limit_is_not_inherited_from_a_thread_that_is_not_there():
 import os, threading
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 import scipy.linalg
-from qpruntime.execution.blas_threads import one_blas_thread
+from qpruntime.execution.threads import one_blas_thread
 threadpool_limits(3, "blas")
 begun, over = threading.Event(), threading.Event()
 def work():

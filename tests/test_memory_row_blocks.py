@@ -8,7 +8,7 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import qpruntime as qp
-from qpruntime._row_blocks import PointError, in_blocks
+from qpruntime._memory import PointError, in_blocks
 from tests.tools.cases import refuses
 
 KERNEL = ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")
@@ -68,7 +68,7 @@ PAIRS = [(name, method) for method, (names, _) in METHODS.items() for name in na
 def test_blocks_change_nothing(name, method, monkeypatch):
     predict = METHODS[method][1]
     whole = predict(fitted(name), NEW, len(NEW))
-    monkeypatch.setattr(qp._row_blocks, "_NUMBERS", 1)
+    monkeypatch.setattr(qp._memory, "_NUMBERS", 1)
     for n in (333, 64, 33, 1):
         found = predict(fitted(name), NEW[:n], n)
         assert found.shape == (n, *whole.shape[1:])
@@ -137,7 +137,7 @@ def test_the_index_in_an_error_counts_all_points(monkeypatch):
     steep.fit(X, np.ones(30))
     points = np.repeat(X[:1], 200, axis=0)
     points[170] = 1e3
-    monkeypatch.setattr(qp._row_blocks, "_NUMBERS", 1)
+    monkeypatch.setattr(qp._memory, "_NUMBERS", 1)
     with pytest.raises(qp.NumericalError, match=r"^point 170 has log rate"):
         steep.predict(points, return_std=True)
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from qpruntime.execution.executors import Stop, Threads, run, thread_count
+from qpruntime.execution.threads import Stop, Threads, run, thread_count
 from tests.tools.cases import refuses
 
 

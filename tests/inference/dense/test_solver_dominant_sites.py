@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.stats import laplace, norm, t
 
 from qpruntime import NumericalError, infer
-from qpruntime.inference.dense.cholesky import CholeskyFactor
+from qpruntime.inference.dense.solver import CholeskyFactor
 from qpruntime.inference.fixed_point.iterate import ORDERS
 from qpruntime.inference.sites import Sites
 
