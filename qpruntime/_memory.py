@@ -25,7 +25,6 @@ __all__ = [
     "squares",
 ]
 
-# --- Available memory, with limits of control groups, and checks before large allocations.
 
 # --- Refuse what cannot fit into memory before anything is allocated.
 #

@@ -38,7 +38,6 @@ __all__ = [
     "Triangle",
 ]
 
-# --- Cholesky factor of a dense posterior and its derivatives.
 
 # --- Gradients
 
@@ -405,8 +404,6 @@ class CholeskyFactor(Triangle):
             return slope
         return half_difference(self.weights, self.root, self._inverse_half().T)
 
-
-# --- Solver of `qpruntime.inference.solver_protocol` for a covariance array, by Cholesky.
 
 # --- Prior and posterior of a dense covariance
 

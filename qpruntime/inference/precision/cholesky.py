@@ -449,8 +449,6 @@ def _alike(known: NDArray[np.intp] | None, chosen: NDArray[np.intp] | None) -> b
     return known is chosen or np.array_equal(known, chosen)
 
 
-# --- Cholesky factor of a sparse precision, in double or single precision.
-
 # --- Factorised sparse matrix
 
 

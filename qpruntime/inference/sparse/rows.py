@@ -49,7 +49,6 @@ __all__ = [
     "rows_of",
 ]
 
-# --- Rows in chunks, from memory, zarr or dask.
 
 # --- Rows in chunks
 
@@ -238,8 +237,6 @@ def _optimized(part: DaskArray) -> DaskArray:
     (optimized,) = optimize(part)
     return optimized
 
-
-# --- Inducing points, features of rows, and BLAS on blocks of rows.
 
 # --- Inducing inputs of one kernel
 
