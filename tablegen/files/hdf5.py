@@ -49,8 +49,8 @@ def _plain_errors() -> Iterator[None]:
         raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
 
 
-class HasMetadata(Protocol):
-    """Description of the dataset from a plan or from metadata."""
+class DatasetShape(Protocol):
+    """Type and shape of a dataset, as a plan or metadata say them."""
 
     @property
     def dtype(self) -> str: ...
@@ -58,7 +58,7 @@ class HasMetadata(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
 
-def create_file(path: Path, plan: HasMetadata) -> int:
+def create_file(path: Path, plan: DatasetShape) -> int:
     """Create the file with its dataset allocated but not written; return the data's offset."""
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     layout.set_layout(h5py.h5d.CONTIGUOUS)
@@ -72,7 +72,7 @@ def create_file(path: Path, plan: HasMetadata) -> int:
         return int(dataset.get_offset())
 
 
-def map_file(path: Path, plan: HasMetadata, offset: int) -> NDArray[Any]:
+def map_file(path: Path, plan: DatasetShape, offset: int) -> NDArray[Any]:
     """Map the data read-only, shape ``plan.shape``."""
     dtype = np.dtype(plan.dtype).newbyteorder("<")
     return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=plan.shape)
