@@ -116,6 +116,7 @@ EXTRAS = {
     "google_crc32c": "zarr",
     "h5py": "build",
     "rich": "build",
+    "shtab": "build",
     "matplotlib": "plot",
     "pooch": "fetch",
     "requests": "fetch",
@@ -141,12 +142,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    try:
-        arguments = parser().parse_args(argv)
-    except ModuleNotFoundError as error:
-        if error.name != "shtab":
-            raise
-        return _fail(f"--print-completion needs shtab: {install_hint('build')}", FAILED)
     commands = {
         "build": _build,
         "info": _info,
@@ -157,7 +152,9 @@ def _run(argv: Sequence[str]) -> int:
         "fetch": _fetch,
         "list": _list,
     }
+    asked = "".join(argv[:1])
     try:
+        arguments = parser().parse_args(argv)
         memory.check_limit()
         code = commands[arguments.command](arguments)
         sys.stdout.flush()
@@ -175,12 +172,12 @@ def _run(argv: Sequence[str]) -> int:
         if package not in EXTRAS:
             raise
         extra = EXTRAS[package]
-        return _fail(f"{arguments.command} needs {package}: {install_hint(extra)}", FAILED)
+        return _fail(f"{asked} needs {package}: {install_hint(extra)}", FAILED)
     except (MemoryError, ImportError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not _is_scarce(error):
             raise
         return _fail(
-            f"not enough memory for {arguments.command}: {str(error) or 'allocation failed'}; "
+            f"not enough memory for {asked}: {str(error) or 'allocation failed'}; "
             "allow this process more, or use fewer --workers",
             FAILED,
         )
@@ -189,7 +186,7 @@ def _run(argv: Sequence[str]) -> int:
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         # Interrupted objects warn when they are collected.
         warnings.simplefilter("ignore")
-        verb = "resume" if arguments.command == "build" else "run again"
+        verb = "resume" if asked == "build" else "run again"
         print(f"tablegen: interrupted; to {verb}: {command(*argv)}", file=sys.stderr)
         return INTERRUPTED
 
