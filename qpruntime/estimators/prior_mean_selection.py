@@ -250,16 +250,13 @@ class _Comparison:
         ]
         self._plain, choice = train(few_rows, search, rng)
         self._X = X if choice is None or choice.warp is None else choice.warp(X)
-        self._is_checked = False
-
-    @cached_property
-    def _alone(self) -> _Densities:
-        """The processes alone."""
-        return self._inferred(self._processes, self._plain)
+        # Of the processes alone; inferred for the first fold.
+        self._alone: _Densities | None = None
 
     @cached_property
     def _process_alone(self) -> Array:
         """Log densities of all judges under the processes alone."""
+        assert self._alone is not None
         return self._alone(self._left_out)
 
     def check(self, scored: NDArray[np.intp], scores: Array) -> None:
@@ -272,8 +269,7 @@ class _Comparison:
         if not so_far.any():
             return
         scores_so_far = scores[np.searchsorted(scored, judges[so_far])]
-        is_first, self._is_checked = not self._is_checked, True
-        loss = _unless_it_fails(lambda: self._loss(so_far, scores_so_far, is_first))
+        loss = _unless_it_fails(lambda: self._loss(so_far, scores_so_far))
         if loss is None:
             raise _Unpromising
         if float(np.mean(loss)) > 0.0:
@@ -285,13 +281,14 @@ class _Comparison:
             )
             raise _Unpromising
 
-    def _loss(self, so_far: NDArray[np.bool_], scores: Array, is_first: bool) -> Array:
+    def _loss(self, so_far: NDArray[np.bool_], scores: Array) -> Array:
         """Return what trees alone lose to the process in log densities of some judges."""
         processes, judges = self._processes, self._rows[self._left_out]
         rows, groups = judges[so_far], processes[0].groups
         assert groups is not None
         trees_alone = _by_line(processes, self._X, rows, scores, self._offset, self._seed)
-        if is_first:
+        if self._alone is None:
+            self._alone = self._inferred(processes, self._plain)
             return self._alone(self._left_out[so_far]) - trees_alone
         pooled = np.isin(groups.pooled_codes(judges), groups.codes[rows])
         return self._process_alone[pooled] - trees_alone

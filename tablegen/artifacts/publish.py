@@ -1,4 +1,4 @@
-"""Write tables to a directory, with the registry by which they are fetched: names, guarantees."""
+"""Write tables to a directory with a registry, which states what each certificate guarantees."""
 
 from __future__ import annotations
 
@@ -133,6 +133,8 @@ def _copy(source: Path, target: Path) -> None:
     with source.open("rb") as file:
         write_whole(target, lambda made: shutil.copyfileobj(file, made, 1 << 20))
 
+
+# --- The certificate of a table in one line
 
 SURFACE_WORDS = {
     "log_z": "of log Z",

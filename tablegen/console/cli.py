@@ -152,7 +152,8 @@ def _run(argv: Sequence[str]) -> int:
         "fetch": _fetch,
         "list": _list,
     }
-    asked = "".join(argv[:1])
+    # Known before the arguments are parsed, which may take more memory than there is.
+    command_name = argv[0] if argv else ""
     try:
         arguments = parser().parse_args(argv)
         memory.check_limit()
@@ -172,12 +173,12 @@ def _run(argv: Sequence[str]) -> int:
         if package not in EXTRAS:
             raise
         extra = EXTRAS[package]
-        return _fail(f"{asked} needs {package}: {install_hint(extra)}", FAILED)
+        return _fail(f"{command_name} needs {package}: {install_hint(extra)}", FAILED)
     except (MemoryError, ImportError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not _is_scarce(error):
             raise
         return _fail(
-            f"not enough memory for {asked}: {str(error) or 'allocation failed'}; "
+            f"not enough memory for {command_name}: {str(error) or 'allocation failed'}; "
             "allow this process more, or use fewer --workers",
             FAILED,
         )
@@ -186,7 +187,7 @@ def _run(argv: Sequence[str]) -> int:
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         # Interrupted objects warn when they are collected.
         warnings.simplefilter("ignore")
-        verb = "resume" if asked == "build" else "run again"
+        verb = "resume" if command_name == "build" else "run again"
         print(f"tablegen: interrupted; to {verb}: {command(*argv)}", file=sys.stderr)
         return INTERRUPTED
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -41,25 +41,35 @@ CELLS = 4096
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """Chebyshev coefficients of psi, or splines of sigma*/length over v.
+    """Chebyshev coefficients of psi.
 
     Attributes
     ----------
-    coefficients : ndarray, shape (outcomes, nodes in mu, nodes in log10 sigma) or (outcomes, 1, v)
+    coefficients : ndarray, shape (outcomes, nodes in mu, nodes in log10 sigma)
     first : int
         Number of the first of these outcomes in the plan.
-    axes : ndarray, shape (7,), optional
-        Of splines, what `quintic` takes.
     """
 
     coefficients: Array
     first: int = 0
-    axes: Array | None = None
 
     def only(self, outcome: int) -> Expansion:
         """Return what chunks of one outcome need."""
         part = self.coefficients[outcome - self.first, None]
         return replace(self, coefficients=part, first=outcome)
+
+
+@dataclass(frozen=True, eq=False)
+class Curves(Expansion):
+    """Splines of sigma*/length over v, whose coefficients have shape (outcomes, 1, points).
+
+    Attributes
+    ----------
+    axes : ndarray, shape (7,)
+        What `quintic` takes.
+    """
+
+    axes: Array = field(kw_only=True)
 
 
 @contracted
@@ -104,7 +114,7 @@ def _range(plan: Plan, y: float) -> tuple[float, float]:
     return float(v.min()), float(v.max())
 
 
-def expand_curves(plan: Plan, run: Runner) -> Expansion:
+def expand_curves(plan: Plan, run: Runner) -> Curves:
     """Integrate along v for every outcome."""
     ends = [_range(plan, y) for y in plan.outcomes]
     low, high = min(a for a, _ in ends), max(b for _, b in ends)
@@ -114,7 +124,7 @@ def expand_curves(plan: Plan, run: Runner) -> Expansion:
     values = np.concatenate(run(partial(_along, plan), blocks))
     values = values.reshape(len(plan.outcomes), 1, places.size)
     axes = np.array([0.0, 0.0, 0.0, low, high, CELLS / (high - low), plan.outcomes[0]])
-    return Expansion(splines.along(values, 2, axis), 0, axes)
+    return Curves(splines.along(values, 2, axis), axes=axes)
 
 
 def _along(plan: Plan, block: tuple[float, Array]) -> Array:
@@ -134,7 +144,7 @@ def _along(plan: Plan, block: tuple[float, Array]) -> Array:
     return star
 
 
-def fill_curves(plan: Plan, chunk: GridChunk, curves: Expansion) -> Array:
+def fill_curves(plan: Plan, chunk: GridChunk, curves: Curves) -> Array:
     """Return sigma* on one chunk, shape (chunk rows, log10_sigma.size)."""
     scale, theta = _handle(plan)
     mu = plan.mu.nodes()[chunk.start : chunk.stop]
@@ -391,7 +401,7 @@ def fill(
         sigma* in the byte order and precision of the file.
     """
     mu = plan.mu.nodes()[chunk.start : chunk.stop]
-    if expansion is not None and expansion.axes is not None:
+    if isinstance(expansion, Curves):
         values = fill_curves(plan, chunk, expansion)
     elif expansion is not None:
         coefficients = expansion.coefficients[chunk.outcome - expansion.first]

@@ -108,7 +108,7 @@ class InducingSearch:
         label: str,
         previous: ScoredEngine | None,
     ) -> ScoredEngine:
-        """Infer and score, and record the stage under a label."""
+        """Return the scored engine of m inducing points, and record the stage under a label."""
         scored = self.score(self.infer(kernel, projector, m, previous), self.left_out)
         label = f"{label}{m} inducing points{' and nearest rows' if scored.uses_nearest else ''}"
         self.stages.append(Stage(len(self.data.y), label, scored.score, self.budget.used))
