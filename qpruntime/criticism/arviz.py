@@ -17,7 +17,7 @@ from qpruntime.errors import InputError
 from qpruntime.estimators.base import GPEstimator
 from qpruntime.estimators.classifier import GPClassifier
 from qpruntime.inference.posterior import Posterior, solution_of
-from qpruntime.learning.settings import generator
+from qpruntime.learning.options import new_generator
 from qpruntime.predictive.density import log_density
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def to_arviz(
         raise InputError("groups are made by xarray: pip install xarray arviz") from error
     count = whole(n_samples, "n_samples", 1)
     post = one_process(model, "draws")
-    rng, rows = generator(random_state), rows_of(model, None)
+    rng, rows = new_generator(random_state), rows_of(model, None)
     outcomes = outcomes_of(model, post, y)[rows]
     f = _draws(model, post, X, count, rng)[:, rows]
     centre, unit = model.latent_units()

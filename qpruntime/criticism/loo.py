@@ -22,7 +22,7 @@ from qpruntime.estimators.process import all_of
 from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.posterior import Posterior, solution_of
 from qpruntime.inference.solution_protocol import row_numbers
-from qpruntime.learning.settings import generator
+from qpruntime.learning.options import new_generator
 from qpruntime.predictive.distribution import Predicted
 from qpruntime.predictive.expectation import cdf
 
@@ -278,7 +278,7 @@ def pit(
     below = np.where(
         outcomes >= 1.0, cdf(likelihood, mean, variance, np.maximum(outcomes - 1.0, 0.0)), 0.0
     )
-    return below + generator(random_state).uniform(size=outcomes.size) * (upto - below)
+    return below + new_generator(random_state).uniform(size=outcomes.size) * (upto - below)
 
 
 def left_out_moments(post: Posterior, rows: NDArray[np.intp]) -> tuple[Array, Array]:

@@ -21,7 +21,7 @@ from qpruntime.estimators.base import GPEstimator
 from qpruntime.estimators.classifier import GPClassifier
 from qpruntime.inference.infer import infer
 from qpruntime.inference.solution_protocol import draws
-from qpruntime.learning.settings import generator
+from qpruntime.learning.options import new_generator
 from qpruntime.predictive.counts import LINKS
 from qpruntime.predictive.density import log_density
 
@@ -164,7 +164,7 @@ def check_calibration(
             "learn=True fits rows of numbers again, and this model has columns of levels or "
             "missing values: use learn=False"
         )
-    rng = generator(random_state)
+    rng = new_generator(random_state)
     points = _points(model, X)
     exposure = getattr(model, "exposure_", None)
     row_indices = np.arange(len(points))

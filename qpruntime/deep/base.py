@@ -25,9 +25,8 @@ from qpruntime.estimators.input_data import checked
 from qpruntime.execution.threads import alone
 from qpruntime.learning.inducing_points import SAMPLE, sample
 from qpruntime.learning.inputs import Inputs
-from qpruntime.learning.options import Inducing
+from qpruntime.learning.options import Inducing, new_generator
 from qpruntime.learning.progress import call_both
-from qpruntime.learning.settings import generator
 from qpruntime.likelihoods import Likelihood
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ class DeepGP(BaseEstimator):
         if plan.polish and is_lazy(X):
             raise InputError("polish takes rows in memory, not those read in parts: leave it at 0")
         units = self._units_ = standard_units(X, weight)
-        rng = generator(self.random_state)
+        rng = new_generator(self.random_state)
         sample_rows = units.scaled(Inputs(X).at(sample(len(weight), SAMPLE, rng)))
         steps = plan.max_iter + plan.polish
         with jax.enable_x64(True), reporting(self.verbose, steps, len(targets)) as shown:

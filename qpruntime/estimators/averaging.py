@@ -20,8 +20,7 @@ from qpruntime.estimators.prior_mean import given_estimator
 from qpruntime.estimators.process import all_of, one_or_all, one_or_columns
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.hyper_integration.density import Integrated
-from qpruntime.learning.options import integrate_of
-from qpruntime.learning.settings import Settings
+from qpruntime.learning.options import Settings, integrate_of
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood
 from qpruntime.predictive.distribution import PLAIN, RowOffsets

@@ -53,10 +53,10 @@ from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.learning.fit import fit_processes
 from qpruntime.learning.hyper_integration.density import Integrated
-from qpruntime.learning.inputs import Inputs
+from qpruntime.learning.inputs import Data, Inputs, Slopes
 from qpruntime.learning.model_selection.budget import Stage
+from qpruntime.learning.options import Settings, left_open, new_generator, settings_of
 from qpruntime.learning.scaling import Warp
-from qpruntime.learning.settings import Data, Settings, Slopes, generator, left_open, settings_of
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.open import reopen
@@ -442,7 +442,7 @@ class GPEstimator(Parameters):
         processes, settings, slopes = monotone_data(self, processes, settings)
         inputs = processes[0].inputs
         refuse_idle(self, settings, processes)
-        rng = generator(self.random_state)
+        rng = new_generator(self.random_state)
 
         train = partial(fit_processes, latent_scale=latent_scale, theta=theta)
         fits, choice, self.prior_mean_ = with_mean(
@@ -488,7 +488,7 @@ def settings_to_fit(model: GPEstimator) -> Settings:
         raise InputError('corrections need a covariance matrix: use solver="dense"')
     if settings.sparse is not None:
         raise InputError("corrections need a covariance matrix: use inducing=None")
-    return replace(settings, solver="dense", inducing=None)
+    return replace(settings, series=None, inducing=None)
 
 
 # --- Rows that come in parts, each seen once, with inducing points -------------------------------

@@ -55,10 +55,9 @@ from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.posterior import Posterior
 from qpruntime.learning.inducing_points import sample
-from qpruntime.learning.inputs import RowGroups
+from qpruntime.learning.inputs import Data, RowGroups
 from qpruntime.learning.optimise import Optimum
-from qpruntime.learning.options import Integrate
-from qpruntime.learning.settings import Data, settings_of
+from qpruntime.learning.options import Integrate, settings_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.predictive.corrected import signs_by_grid
 from qpruntime.predictive.distribution import log_probabilities, quantile, scores

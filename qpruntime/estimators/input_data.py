@@ -48,7 +48,7 @@ from qpruntime.kernels.mixed_inputs import Categories, On, Same
 from qpruntime.kernels.registry import Added, Multiplied, Node, Seen, read
 from qpruntime.learning.inputs import Inputs, RowGroups
 from qpruntime.learning.model_selection.budget import DENSE_ROW_LIMIT
-from qpruntime.learning.settings import Settings, left_open
+from qpruntime.learning.options import Settings, left_open
 from qpruntime.likelihoods import Likelihood
 
 __all__ = [

@@ -33,11 +33,18 @@ from qpruntime.inference.multiclass.sparse import SparseClassPosterior, settled_
 from qpruntime.inference.sparse.rows import InducingInputs as Points
 from qpruntime.learning.inducing_points import clusters, levels_of, sample, units
 from qpruntime.learning.initialisation import automatic_start, default_start, given_start
-from qpruntime.learning.inputs import Inputs, RowGroups
+from qpruntime.learning.inputs import Data, Inputs, RowGroups
 from qpruntime.learning.model_selection.budget import DENSE_ROW_LIMIT
-from qpruntime.learning.options import Inducing, Series, integrate_of
+from qpruntime.learning.options import (
+    Inducing,
+    Series,
+    Settings,
+    integrate_of,
+    left_open,
+    new_generator,
+    settings_of,
+)
 from qpruntime.learning.scaling import Units
-from qpruntime.learning.settings import Data, Settings, generator, left_open, settings_of
 from qpruntime.learning.train import train
 from qpruntime.projection.projector import Projector
 
@@ -197,7 +204,7 @@ def joint_settings(model: Parameters) -> Settings:
     ):
         if conflicts:
             raise InputError(f'multi_class="joint" does not have {words}; {apart}')
-    return replace(settings, solver="dense")
+    return replace(settings, series=None)
 
 
 def _is_auto(inducing: object) -> bool:
@@ -234,7 +241,7 @@ def fit_joint(
     settings = kernel_of_columns(points, settings)
     wanted = inducing_points_of(draft, settings, layout.n, layout.classes)
     settings = replace(settings, inducing=None)
-    rng, units = generator(draft.random_state), None
+    rng, units = new_generator(draft.random_state), None
     X = np.array(points.in_memory().X, dtype=float)
     if isinstance(settings.kernel, Kernel):
         begin, inputs = given_start(settings.kernel, settings.search.priors, {}), X

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from qpruntime._typing import Array, Bounds
 from qpruntime._validation import number, shown
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.learning.settings import search_of
+from qpruntime.learning.options import search_of
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_many

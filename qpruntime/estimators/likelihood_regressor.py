@@ -32,9 +32,8 @@ from qpruntime.estimators.prior_mean_selection import boosted_numbers
 from qpruntime.estimators.process import commit
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import Posterior
-from qpruntime.learning.inputs import Inputs
+from qpruntime.learning.inputs import Data, Inputs
 from qpruntime.learning.optimise import Optimum
-from qpruntime.learning.settings import Data
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.binomial import MOST_TRIALS

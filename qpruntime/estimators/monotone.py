@@ -16,9 +16,9 @@ from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.prior_mean import given_estimator
 from qpruntime.kernels.derivative_covariance import require_slopes
 from qpruntime.learning.fit import spread_rows
-from qpruntime.learning.inputs import Inputs
+from qpruntime.learning.inputs import Data, Inputs, Slopes
+from qpruntime.learning.options import Settings
 from qpruntime.learning.scaling import Units
-from qpruntime.learning.settings import Data, Settings, Slopes
 from qpruntime.learning.solvers import with_slopes
 
 __all__ = ["monotone_data", "one_direction"]
@@ -67,7 +67,7 @@ def monotone_data(
     inputs = data.inputs.in_memory()
     units = Units.of(inputs.X, data.weights)
     slopes, signs = _slopes(inputs.X, units, _directions(inputs, directions, units))
-    settings = replace(settings, inducing=None, solver="dense")
+    settings = replace(settings, inducing=None, series=None)
     data = replace(data, inputs=inputs, own_signs=labels)
     return [with_slopes(data, slopes, signs)], settings, slopes
 

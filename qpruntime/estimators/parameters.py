@@ -15,32 +15,35 @@ from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import ArrayLike
-from qpruntime._validation import choice, shown
+from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.inference.corrections.corrected import Correction
 from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFAULT_TOL
 from qpruntime.kernels.state_space import approximates
+from qpruntime.learning.inputs import Data
 from qpruntime.learning.model_selection.budget import selection_blocker
-from qpruntime.learning.options import Inducing, Options, Search, Series, integrate_of
-from qpruntime.learning.settings import SOLVERS, Data, Settings, inducing_of, search_of
+from qpruntime.learning.options import (
+    Inducing,
+    Options,
+    Search,
+    Series,
+    Settings,
+    inducing_of,
+    integrate_of,
+    search_of,
+    series_of,
+)
 from qpruntime.persistence.file import Savable
 from qpruntime.projection.table import Table
 
 __all__ = ["Parameters", "refuse_idle"]
 
 
-def _series_of(value: object) -> Series | None:
-    if isinstance(value, Series):
-        return value
-    solver = choice(value, "solver", SOLVERS)
-    return None if solver == "dense" else Series(required=solver == "markov")
-
-
 #: Functions that return the options given by a parameter's value, None if none can act with it.
 _OPTIONS_FROM: dict[str, Callable[[Any], Options | None]] = {
     "optimize": search_of,
     "inducing": inducing_of,
-    "solver": _series_of,
+    "solver": series_of,
     "hyperparameters": integrate_of,
 }
 

@@ -28,11 +28,10 @@ from qpruntime.estimators.prior_mean_selection import boosted_rates
 from qpruntime.estimators.process import Process, commit, draft_of, renewed
 from qpruntime.learning.inducing_points import sample
 from qpruntime.learning.initialisation import Start, default_start
-from qpruntime.learning.inputs import Inputs
+from qpruntime.learning.inputs import Data, Inputs
 from qpruntime.learning.optimise import Optimum, optimise
-from qpruntime.learning.options import Integrate
+from qpruntime.learning.options import Integrate, Settings
 from qpruntime.learning.scaling import Units
-from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.solvers import solvers
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.likelihoods.responses import counts
@@ -464,7 +463,7 @@ def judged(
         shares,
     )
     short = settings.shortened(_EARLY, _STEPS, callback=None)
-    judge_settings = replace(short, solver="dense", n_jobs=None, verbose=0, inducing=None)
+    judge_settings = replace(short, series=None, n_jobs=None, verbose=0, inducing=None)
     start = float(np.clip(excess, BOUNDS[0], 1e-3 * BOUNDS[1]))
     noisy = get(DISPERSED["exp"], dispersion=start)
     wide = replace(

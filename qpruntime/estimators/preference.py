@@ -43,10 +43,16 @@ from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFA
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.learning.hyperpriors import priors_of
 from qpruntime.learning.initialisation import own_start, preference_start
-from qpruntime.learning.inputs import Inputs
-from qpruntime.learning.options import Integrate, Search, integrate_of
+from qpruntime.learning.inputs import Data, Inputs
+from qpruntime.learning.options import (
+    Integrate,
+    Search,
+    Settings,
+    integrate_of,
+    new_generator,
+    search_of,
+)
 from qpruntime.learning.scaling import Units
-from qpruntime.learning.settings import Data, Settings, generator, search_of
 from qpruntime.learning.train_operator import train_operator
 from qpruntime.likelihoods import Likelihood
 from qpruntime.persistence.file import Savable
@@ -221,7 +227,7 @@ class GPPreference(Savable, BaseEstimator):
             begin = replace(begin, log_prior=prior)
         inputs, mean = Inputs(points), np.zeros(len(points))
         data = Data(inputs, np.ones(functionals.n), projector, mean, weights)
-        fit = train_operator(data, begin, settings, functionals, generator(self.random_state))
+        fit = train_operator(data, begin, settings, functionals, new_generator(self.random_state))
         draft = draft_of(self)
         draft._rows_, draft._named_, draft.X_train_ = items.rows, items.names is not None, points
         draft._last_ = None if when is None else float(when.max())

@@ -25,9 +25,8 @@ from qpruntime._validation import number, shown
 from qpruntime.errors import InputError, warn
 from qpruntime.estimators.boosted_trees import CodedColumns, as_arrays
 from qpruntime.learning.inducing_points import sample
-from qpruntime.learning.inputs import RowGroups
+from qpruntime.learning.inputs import Data, RowGroups
 from qpruntime.learning.objective import learnt
-from qpruntime.learning.settings import Data
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import RateLink
 from qpruntime.predictive.counts import LINKS

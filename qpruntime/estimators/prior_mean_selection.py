@@ -31,6 +31,7 @@ from qpruntime.estimators.prior_mean import (
     rarest_groups,
 )
 from qpruntime.learning.inducing_points import FIRST_INDUCING, sample
+from qpruntime.learning.inputs import Data
 from qpruntime.learning.model_selection.budget import (
     Budget,
     class_strata,
@@ -44,8 +45,7 @@ from qpruntime.learning.model_selection.inducing_growth import (
     pooled_densities,
 )
 from qpruntime.learning.model_selection.select import COMPARISON_ROWS, Choice
-from qpruntime.learning.options import Inducing
-from qpruntime.learning.settings import Data, Settings
+from qpruntime.learning.options import Inducing, Settings
 from qpruntime.learning.solvers import Dense
 from qpruntime.learning.train import Fit
 from qpruntime.likelihoods import Likelihood, get

@@ -17,7 +17,7 @@ from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import Posterior, solution_of
 from qpruntime.inference.solution_protocol import Solution
 from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
-from qpruntime.learning.settings import Slopes
+from qpruntime.learning.inputs import Slopes
 from qpruntime.learning.solvers import joint_covariance
 
 __all__ = ["Process", "all_of", "commit", "draft_of", "one_or_all", "one_or_columns", "renewed"]

@@ -22,8 +22,8 @@ from qpruntime.estimators.likelihood_regressor import LikelihoodRegressor
 from qpruntime.estimators.prior_mean import OfNumbers, Target
 from qpruntime.estimators.prior_mean_selection import boosted_numbers
 from qpruntime.estimators.process import draft_of, renewed
+from qpruntime.learning.inputs import Data
 from qpruntime.learning.options import Integrate
-from qpruntime.learning.settings import Data
 from qpruntime.likelihoods import Likelihood, get
 from qpruntime.predictive.distribution import Predicted, RowOffsets
 from qpruntime.projection.projector import Projector

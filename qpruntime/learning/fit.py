@@ -21,12 +21,12 @@ from qpruntime.kernels.default import LogNormal
 from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
 from qpruntime.learning.hyperpriors import Priors
 from qpruntime.learning.initialisation import Start, automatic_start, default_start, given_start
-from qpruntime.learning.inputs import InputView
+from qpruntime.learning.inputs import Data, InputView, Slopes
 from qpruntime.learning.model_selection.budget import rank_screening_applies, selection_applies
 from qpruntime.learning.model_selection.select import Choice, fit_with_selection, screened_choice
 from qpruntime.learning.model_selection.small_data import screen_features, screen_ranks
+from qpruntime.learning.options import Settings, numbered
 from qpruntime.learning.scaling import Units
-from qpruntime.learning.settings import Data, Settings, Slopes, numbered
 from qpruntime.learning.solvers import and_slopes
 from qpruntime.learning.sparse.train import remove_checkpoints
 from qpruntime.learning.train import Fit, train
@@ -76,7 +76,7 @@ def fit_processes(
     scaled_settings = settings.in_units(units)
     if scaled_settings.solver == "auto" and (inputs.width > 1 or units.levels):
         # Constant columns are left out of the units, and one that is left is no series.
-        scaled_settings = replace(scaled_settings, solver="dense")
+        scaled_settings = replace(scaled_settings, series=None)
     elif scaled_settings.solver == "markov" and inputs.width != units.width:
         raise InputError(
             f'solver="markov" takes X of one column, got {inputs.width}: leave out constant columns'

@@ -1,4 +1,4 @@
-"""Rows that a fit learns from: read once, in memory or in parts, and handed on as one value.
+"""Rows and observations that a fit learns from: read once, and handed on as one value.
 
 Rows with equal features are one group unless the user names groups: after oversampling, or where a
 subject has several rows, the rest of a group knows what the row that is left out would say.
@@ -6,8 +6,8 @@ subject has several rows, the rest of a group knows what the row that is left ou
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._memory import require
+from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.dataframes.encoding import EncodedTable
 from qpruntime.dataframes.lazy_rows import (
@@ -27,12 +28,15 @@ from qpruntime.dataframes.lazy_rows import (
 )
 from qpruntime.dataframes.lazy_rows import sample as read_rows
 from qpruntime.inference.leave_groups import leave_groups_out
+from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.posterior import Posterior, moved_to
 from qpruntime.inference.sparse.rows import ChunkedRows, rows_of
+from qpruntime.kernels.derivative_covariance import DerivativeRows
 from qpruntime.learning.inducing_points import SAMPLE, sample
 from qpruntime.learning.scaling import Units, Warp
+from qpruntime.projection.projector import Projector
 
-__all__ = ["InputView", "Inputs", "RowGroups", "equal_rows"]
+__all__ = ["Data", "InputView", "Inputs", "RowGroups", "Slopes", "equal_rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,3 +285,96 @@ def _marks(X: Array) -> NDArray[np.uint64]:
             marks = (marks ^ (marks >> shift)) * times
         marks ^= marks >> _LAST
     return marks
+
+
+# --- Data that one process is fitted to
+
+
+@dataclass(frozen=True)
+class Data:
+    """Data that one process is fitted to; the fields are arguments of `optimise.maximise`.
+
+    The projector is of the method that the posterior is to have; `prior` is the prior mean of f.
+    Rows observe `scale` times f. Weights and scales are positive, and None if all are 1. `discrete`
+    says that p(y|f) is a probability, not a density. If there are `slopes` of f, every array with a
+    row for each observation has their rows after those of X. The signs of the slopes are observed
+    by the likelihood of the labels, or by the probit if that likelihood has no labels; `own_signs`
+    is False then. `joint` has the rows of classes fitted jointly; `y` then has a row for each site.
+    """
+
+    inputs: Inputs
+    y: Array
+    projector: Projector
+    prior: Array
+    weights: Array | None = None
+    scale: Array | None = None
+    learn: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    discrete: bool = True
+    slopes: Slopes | None = None
+    own_signs: bool = True
+    joint: Layout | None = None
+
+    @property
+    def X(self) -> Array:
+        """Inputs that are in memory, shape (N, d)."""
+        return self.inputs.X
+
+    @property
+    def groups(self) -> RowGroups | None:
+        """Rows that are left out together."""
+        return self.inputs.groups
+
+    @property
+    def observed_prior(self) -> Array:
+        """Prior mean of what is observed, `scale` times that of f."""
+        return self.prior if self.scale is None else self.prior * self.scale
+
+
+# --- Observed slopes
+
+
+@restorable("slopes/1")
+@dataclass(frozen=True)
+class Slopes:
+    """Points and directions of observed slopes.
+
+    Attributes
+    ----------
+    where : ndarray, shape (M, d)
+    feature : ndarray of int, shape (M,)
+        Feature that each slope is along.
+    times : ndarray, shape (M,)
+        Factor of each slope in what is observed.
+    """
+
+    where: Array
+    feature: NDArray[np.intp]
+    times: Array
+
+    def scaled(self, units: Units) -> Slopes:
+        """Return these slopes for scaled features."""
+        kept = np.cumsum(units.spread > 0.0) - 1
+        times = self.times / units.spread[self.feature]
+        return Slopes(units.scaled(self.where), kept[self.feature], times)
+
+    def unscaled(self, units: Units, first: Slopes) -> Slopes:
+        """Return these slopes for the features themselves; those of `first` keep their points."""
+        kept = np.flatnonzero(units.spread > 0.0)
+        feature = kept[self.feature]
+        where = units.unscaled(self.where)
+        where[: len(first.where)] = first.where
+        return Slopes(where, feature, self.times * units.spread[feature])
+
+    def joined(self, other: Slopes) -> Slopes:
+        """Return these slopes, followed by others."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Slopes(*(np.concatenate(pair) for pair in pairs))
+
+    def asked(self, X: Array) -> DerivativeRows:
+        """Return rows of the function at X, followed by these slopes."""
+        return DerivativeRows.both(X, self.where, self.feature)
+
+    def scales(self, n: int, scale: Array | float | None = None) -> Array:
+        """Return the factors of n values, followed by those of slopes, shape (n + M,)."""
+        values = np.broadcast_to(1.0 if scale is None else scale, n)
+        return np.concatenate([values, self.times])

@@ -19,9 +19,10 @@ from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFA
 from qpruntime.inference.sites import Sites
 from qpruntime.learning import initialisation
 from qpruntime.learning.initialisation import Start
+from qpruntime.learning.inputs import Data
 from qpruntime.learning.objective import Family, LogPrior, Objective
+from qpruntime.learning.options import Settings
 from qpruntime.learning.progress import Report, call_both, named
-from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.solvers import Solver
 from qpruntime.projection.projector import Projector
 

@@ -1,4 +1,4 @@
-"""Options of one engine as one value, checked when it is made.
+"""Options of one engine as one value, and the settings of a fit that are made of them.
 
 `Search`, `Inducing`, `Series` and `Integrate` are options that an estimator takes beside
 plain values: ``optimize=True`` means ``optimize=Search()``. A value refuses options that cannot act
@@ -10,28 +10,44 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
+from numbers import Integral
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import CompoundKernel, Kernel
+from sklearn.utils import check_random_state
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array, ArrayLike
-from qpruntime._validation import choice, finite, flag, number, path_of, shown, whole
+from qpruntime._validation import choice, finite, flag, no_kernel, number, path_of, shown, whole
 from qpruntime.errors import InputError
+from qpruntime.execution.threads import threads_of
 from qpruntime.inference.sparse.engine import MEMORY
 from qpruntime.learning.hyperpriors import checked_priors
 from qpruntime.learning.objective import OBJECTIVES
+from qpruntime.learning.scaling import Units
 
 __all__ = [
     "DESIGNS",
     "OPEN_POINTS",
+    "SOLVERS",
     "Callback",
     "Inducing",
     "Integrate",
     "Options",
     "Search",
     "Series",
+    "Settings",
+    "inducing_of",
     "integrate_of",
+    "left_open",
+    "new_generator",
+    "numbered",
+    "search_of",
+    "series_of",
+    "settings_of",
 ]
 
 Callback = Callable[[Array, float], Any]
@@ -406,3 +422,195 @@ def _points(option: Any) -> Any:
         raise InputError(f"{kinds} shape {array.shape}")
     array.flags.writeable = False
     return array
+
+
+# --- Settings of a fit
+
+SOLVERS = ("auto", "dense", "markov")
+
+_SEARCHES = 'or what is maximised, "evidence" or "loo", or Search(...)'
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters of an estimator; they are documented there.
+
+    `search` has how hyper-parameters are searched for, if `optimize` is true. `inducing` is None
+    for the dense engine, and `series` is None if that is to take no states. `seeded` says whether
+    the user gives a seed: without one, draws of hyper-parameters are the same in every fit. Model
+    selection learns its default kernel alone, with the fewest inducing points, if `compare_kernels`
+    is false. `linear` gives the default kernel of a dense fit a linear part.
+    """
+
+    kernel: Kernel | str | None
+    search: Search
+    optimize: bool
+    tol: float
+    max_sweeps: int
+    n_jobs: int | None
+    verbose: int
+    series: Series | None = Series(required=False)
+    inducing: Inducing | None = None
+    integrate: Integrate | None = None
+    seeded: bool = True
+    compare_kernels: bool = True
+    linear: bool = False
+
+    @property
+    def given(self) -> bool:
+        """True if the user gives the kernel."""
+        return isinstance(self.kernel, Kernel)
+
+    @property
+    def solver(self) -> str:
+        """Argument ``solver=`` of an estimator that stands for `series`."""
+        required = self.series is not None and self.series.required
+        return "dense" if self.series is None else "markov" if required else "auto"
+
+    @property
+    def approximate(self) -> float | None:
+        """Largest error of states of squared exponentials; None if these have no states."""
+        return None if self.series is None else self.series.approximate
+
+    @property
+    def sparse(self) -> Inducing | None:
+        """Settings of a sparse fit, if the number of inducing points or the points are given."""
+        return None if self.inducing is None or self.inducing.open else self.inducing
+
+    @property
+    def auto(self) -> Inducing | None:
+        """Settings of inducing points, if the number of rows decides whether there are any."""
+        return self.inducing if self.inducing is not None and self.inducing.open else None
+
+    @property
+    def scheduler(self) -> str | None:
+        """Address of a dask scheduler, if there is one."""
+        return None if self.inducing is None else self.inducing.scheduler
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """File that a fit goes on from, if there is one."""
+        path = None if self.inducing is None else self.inducing.checkpoint
+        return None if path is None else path_of(path, "checkpoint")
+
+    def shortened(self, ftol: float, iterations: int, **search: Any) -> Settings:
+        """Return the settings of a search from one start that ends early, with other `search`."""
+        ftol, iterations = max(ftol, self.search.ftol), min(iterations, self.search.max_iter)
+        return replace(
+            self, search=self.search.but(restarts=0, ftol=ftol, max_iter=iterations, **search)
+        )
+
+    def in_units(self, units: Units) -> Settings:
+        """Return the settings for scaled features: so are inducing inputs that are given."""
+        inducing = self.inducing
+        if inducing is None or not isinstance(inducing.points, np.ndarray):
+            return self
+        if inducing.points.shape[1] != units.spread.size:
+            raise InputError(
+                f"inducing must have {units.spread.size} columns like X, got "
+                f"{inducing.points.shape[1]}"
+            )
+        return replace(self, inducing=inducing.but(points=units.scaled(inducing.points)))
+
+
+def settings_of(model: Any) -> Settings:
+    """Return the settings of an estimator; `InputError` if one is of no use to any fit."""
+    kernel = model.kernel
+    automatic = kernel is None or (isinstance(kernel, str) and kernel == "auto")
+    if not (automatic or isinstance(kernel, Kernel)):
+        raise no_kernel(kernel, "None, 'auto' or ")
+    if _compound(model.kernel):
+        raise InputError(
+            f"kernel {shown(model.kernel)} contains a CompoundKernel, which stands for one "
+            "covariance matrix per class, and a Gaussian process has one: give one of its "
+            "kernels, or their sum"
+        )
+    search, inducing = search_of(model.optimize), inducing_of(model.inducing)
+    series = series_of(model.solver)
+    chosen = inducing is not None and inducing.open
+    if search is not None and search.priors and automatic:
+        raise InputError(
+            "priors need a kernel, whose parameters they name; the default kernel has priors "
+            "of its own: give kernel="
+        )
+    max_sweeps = whole(model.max_sweeps, "max_sweeps", 1)
+    tol = number(model.tol, "tol", above=0.0)
+    threads_of(model.n_jobs)
+    verbose = model.verbose
+    if isinstance(verbose, (bool, np.bool_)):
+        verbose = int(verbose)
+    if series is not None and series.required and not (chosen or inducing is None):
+        raise InputError(
+            'solver="markov" cannot be used with inducing points: leave one of the two out'
+        )
+    checkpointed = inducing is not None and inducing.checkpoint is not None
+    if checkpointed and not isinstance(model.random_state, Integral):
+        raise InputError(
+            "checkpoint= needs a whole number as random_state=, so that a resumed fit draws "
+            f"the same rows; got {shown(model.random_state)}"
+        )
+    return Settings(
+        kernel=kernel if automatic else clone(kernel),
+        search=search or Search(),
+        optimize=search is not None,
+        tol=tol,
+        max_sweeps=max_sweeps,
+        n_jobs=model.n_jobs,
+        verbose=whole(verbose, "verbose", 0),
+        series=series,
+        inducing=inducing,
+    )
+
+
+def numbered(settings: Settings, count: int) -> list[Settings]:
+    """Return the settings of so many processes: of several, each has a checkpoint of its own."""
+    path, inducing = settings.checkpoint, settings.inducing
+    if count == 1 or path is None or inducing is None:
+        return [settings] * count
+    names = [path.with_name(f"{path.stem}.{k}{path.suffix}") for k in range(count)]
+    return [replace(settings, inducing=inducing.but(checkpoint=name)) for name in names]
+
+
+def inducing_of(option: Any) -> Inducing | None:
+    """Convert the argument ``inducing=`` of an estimator; None is the dense engine."""
+    return option if option is None or isinstance(option, Inducing) else Inducing(option)
+
+
+def left_open(option: object) -> bool:
+    """Decide whether the number of rows determines how many inducing points there are."""
+    points = option.points if isinstance(option, Inducing) else option
+    return isinstance(points, str) and points in OPEN_POINTS
+
+
+def search_of(option: object) -> Search | None:
+    """Convert the argument ``optimize=`` of an estimator; None is no search."""
+    if isinstance(option, Search):
+        return option
+    if isinstance(option, str):
+        return Search(choice(option, "optimize", tuple(OBJECTIVES)))  # type: ignore[arg-type]
+    return Search() if flag(option, "optimize", _SEARCHES) else None
+
+
+def series_of(option: object) -> Series | None:
+    """Convert the argument ``solver=`` of an estimator; None is the dense engine."""
+    if isinstance(option, Series):
+        return option
+    name = choice(option, "solver", SOLVERS)
+    return None if name == "dense" else Series(required=name == "markov")
+
+
+def _compound(kernel: object) -> bool:
+    """Decide whether there is a `CompoundKernel` among the kernels that this one is made of."""
+    parts = [getattr(kernel, name, None) for name in ("k1", "k2", "kernel")]
+    return isinstance(kernel, CompoundKernel) or any(
+        _compound(part) for part in parts if isinstance(part, Kernel)
+    )
+
+
+def new_generator(
+    random_state: int | np.random.RandomState | np.random.Generator | None,
+) -> np.random.Generator:
+    """Return a new generator that is seeded from scikit-learn's ``random_state``."""
+    if isinstance(random_state, np.random.Generator):
+        return np.random.default_rng(random_state.integers(2**31))
+    return np.random.default_rng(check_random_state(random_state).randint(2**31))

@@ -36,6 +36,7 @@ from qpruntime.inference.sites import Sites
 from qpruntime.kernels.derivative_covariance import DerivativeRows, contract, covariance
 from qpruntime.kernels.gradients import covariance_function, quickest
 from qpruntime.kernels.state_space import NotMarkov, StateSpace, state_space
+from qpruntime.learning.inputs import Data, Slopes
 from qpruntime.learning.objective import (
     OBJECTIVES,
     Family,
@@ -46,8 +47,8 @@ from qpruntime.learning.objective import (
     reparametrised,
     settle_fast,
 )
+from qpruntime.learning.options import Settings
 from qpruntime.learning.progress import USUAL_EVALUATIONS, announce_duration
-from qpruntime.learning.settings import Data, Settings, Slopes
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.sign_observations import encoded, signed
 

@@ -23,10 +23,11 @@ from qpruntime.learning.hyper_integration.integrate import (
     integrate_hyperparameters,
 )
 from qpruntime.learning.initialisation import Start, learns_nothing
+from qpruntime.learning.inputs import Data, Slopes
 from qpruntime.learning.objective import learnt
 from qpruntime.learning.optimise import INFERENCE_FAILS_MESSAGE, Optimum, optimise
+from qpruntime.learning.options import Settings
 from qpruntime.learning.progress import Report, evaluation_reports
-from qpruntime.learning.settings import Data, Settings, Slopes
 from qpruntime.learning.solvers import Solver, solvers
 from qpruntime.learning.sparse.train import train_sparse
 from qpruntime.likelihoods import Likelihood

@@ -24,13 +24,14 @@ from qpruntime.inference.problem import Problem, check_powers
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.gradients import covariance_function
 from qpruntime.learning.initialisation import Start
+from qpruntime.learning.inputs import Data
 from qpruntime.learning.objective import (
     Family,
     KernelParameters,
     settle_fast,
 )
+from qpruntime.learning.options import Settings
 from qpruntime.learning.progress import announce_duration
-from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.solvers import Dense
 from qpruntime.learning.train import Fit, train
 

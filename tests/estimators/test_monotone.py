@@ -13,8 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 import qpruntime
 from qpruntime import ConvergenceWarning, GPClassifier, InputError, infer
 from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
-from qpruntime.learning.inputs import Inputs
-from qpruntime.learning.settings import Data, Slopes
+from qpruntime.learning.inputs import Data, Inputs, Slopes
 from qpruntime.learning.solvers import GivenSlopes, SlopeFamily, with_slopes
 from qpruntime.projection.projector import Projector
 from tests.tools import oracle

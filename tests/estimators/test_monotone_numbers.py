@@ -9,8 +9,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from qpruntime import GPPoissonRegressor, GPRobustRegressor
 from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
-from qpruntime.learning.inputs import Inputs
-from qpruntime.learning.settings import Data, Slopes
+from qpruntime.learning.inputs import Data, Inputs, Slopes
 from qpruntime.learning.solvers import GivenSlopes, SlopeFamily, with_slopes
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector

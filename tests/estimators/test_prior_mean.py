@@ -37,7 +37,7 @@ from qpruntime.estimators.prior_mean_selection import (
 )
 from qpruntime.learning.fit import fit_processes
 from qpruntime.learning.inputs import RowGroups
-from qpruntime.learning.settings import generator
+from qpruntime.learning.options import new_generator
 from qpruntime.likelihoods import get
 from tests.tools.cases import every_case, refuses
 
@@ -52,7 +52,7 @@ def rows(n=90, seed=0):
 
 def seed_of(random_state):
     """The seed of the folds of a model of this random_state."""
-    return int(copy.deepcopy(generator(random_state)).integers(2**31))
+    return int(copy.deepcopy(new_generator(random_state)).integers(2**31))
 
 
 @every_case("method", ["ep", "qp"])

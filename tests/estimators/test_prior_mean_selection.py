@@ -16,9 +16,8 @@ from qpruntime import GPClassifier, GPOrdinal, GPPoissonRegressor, GPRobustRegre
 from qpruntime.estimators import prior_mean, prior_mean_selection
 from qpruntime.estimators.prior_mean_selection import _by_line, _some_rows
 from qpruntime.learning.fit import fit_processes
-from qpruntime.learning.inputs import Inputs
-from qpruntime.learning.options import Search
-from qpruntime.learning.settings import Data, generator
+from qpruntime.learning.inputs import Data, Inputs
+from qpruntime.learning.options import Search, new_generator
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case, refuses
 
@@ -210,7 +209,7 @@ def test_the_first_stage_sees_every_class(monkeypatch):
     monkeypatch.setattr("qpruntime.estimators.base.fit_processes", noted)
     X, f, _ = thresholds(700, 4)
     y = (f > 0.0).astype(int)
-    rng = np.random.default_rng(int(generator(0).integers(2**31)))
+    rng = np.random.default_rng(int(new_generator(0).integers(2**31)))
     rng.permutation(700)  # the rows that are compared
     drawn = rng.permutation(700)[:500]
     y[np.setdiff1d(np.arange(700), drawn)[:3]] = 2

@@ -42,11 +42,11 @@ from qpruntime.learning.hyper_integration.designs import (
     stretched_composite,
 )
 from qpruntime.learning.initialisation import Start
-from qpruntime.learning.inputs import Inputs
+from qpruntime.learning.inputs import Data, Inputs
 from qpruntime.learning.objective import learnt
 from qpruntime.learning.optimise import Optimum, all_bounds, maximise
+from qpruntime.learning.options import Settings
 from qpruntime.learning.progress import names_of
-from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.solvers import Solver
 from qpruntime.learning.sparse.data import SparseFitData
 from qpruntime.learning.sparse.objective import EvidenceSearch, Place, climb, posterior_of

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
+from qpruntime.learning.inputs import Data
+from qpruntime.learning.options import Settings
 from qpruntime.learning.progress import time_left
-from qpruntime.learning.settings import Data, Settings
 
 __all__ = [
     "DENSE_ROW_LIMIT",

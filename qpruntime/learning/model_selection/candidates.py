@@ -23,6 +23,7 @@ from qpruntime.errors import ConvergenceWarning, NumericalError
 from qpruntime.inference.sites import Sites
 from qpruntime.kernels.default import LogNormal
 from qpruntime.learning.initialisation import Start
+from qpruntime.learning.inputs import Data
 from qpruntime.learning.model_selection.budget import (
     Budget,
     Stage,
@@ -33,7 +34,7 @@ from qpruntime.learning.model_selection.budget import (
 )
 from qpruntime.learning.objective import learnt
 from qpruntime.learning.optimise import Optimum, optimise
-from qpruntime.learning.settings import Data, Settings
+from qpruntime.learning.options import Settings
 from qpruntime.learning.solvers import Dense
 from qpruntime.projection.projector import Projector, project_arrays
 

@@ -28,9 +28,9 @@ from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
 from qpruntime.inference.sparse.rows import ChunkedRows
 from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.learning.inducing_points import MAX_INDUCING, clusters, levels_of, sample, units
+from qpruntime.learning.inputs import Data
 from qpruntime.learning.model_selection.budget import Budget, Stage, local_density_cost, sweep_cost
-from qpruntime.learning.options import Inducing
-from qpruntime.learning.settings import Data, Settings
+from qpruntime.learning.options import Inducing, Settings
 from qpruntime.learning.sparse.objective import posterior_of
 from qpruntime.projection.projector import Projector
 

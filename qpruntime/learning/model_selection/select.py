@@ -17,7 +17,7 @@ from qpruntime.execution.threads import blas_threads, one_blas_thread
 from qpruntime.inference.sparse.posterior import SparsePosterior
 from qpruntime.learning.inducing_points import FIRST_INDUCING, sample
 from qpruntime.learning.initialisation import Start, default_start
-from qpruntime.learning.inputs import InputView
+from qpruntime.learning.inputs import Data, InputView
 from qpruntime.learning.model_selection.budget import (
     DENSE_ROW_LIMIT,
     OPERATIONS_PER_SECOND,
@@ -55,9 +55,9 @@ from qpruntime.learning.model_selection.inducing_growth import (
     ScoredEngine,
     left_out_densities,
 )
+from qpruntime.learning.options import Settings
 from qpruntime.learning.progress import Say, expect_selection, stage_reports
 from qpruntime.learning.scaling import Warp
-from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.solvers import Dense
 from qpruntime.learning.sparse.objective import advise
 from qpruntime.learning.train import Fit

@@ -14,11 +14,11 @@ from scipy.stats import rankdata
 from qpruntime._typing import Array
 from qpruntime.execution.threads import blas_threads
 from qpruntime.learning.initialisation import default_start
-from qpruntime.learning.inputs import InputView
+from qpruntime.learning.inputs import Data, InputView
 from qpruntime.learning.model_selection.budget import Budget, Stage, gains_significantly
 from qpruntime.learning.model_selection.candidates import CONFIDENT_ERRORS, Trial, subset_data
+from qpruntime.learning.options import Settings
 from qpruntime.learning.scaling import Units
-from qpruntime.learning.settings import Data, Settings
 
 __all__ = ["RankScreening", "screen_features", "screen_ranks"]
 

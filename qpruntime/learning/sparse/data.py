@@ -21,12 +21,11 @@ from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.rows import ChunkedRows
 from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.learning.initialisation import Start
-from qpruntime.learning.inputs import Inputs
+from qpruntime.learning.inputs import Data, Inputs
 from qpruntime.learning.objective import reparametrised
 from qpruntime.learning.optimise import Optimum, all_bounds
-from qpruntime.learning.options import Inducing
+from qpruntime.learning.options import Inducing, Settings
 from qpruntime.learning.progress import Say, call_both, stage_reports, time_left
-from qpruntime.learning.settings import Data, Settings
 from qpruntime.learning.sparse.objective import EvidenceSearch, Place, climb, optimum_of
 
 __all__ = [

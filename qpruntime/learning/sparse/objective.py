@@ -29,7 +29,7 @@ from qpruntime.kernels.cross_covariance import moves_inputs
 from qpruntime.learning.initialisation import learns_nothing
 from qpruntime.learning.objective import LogPrior, reparametrised
 from qpruntime.learning.optimise import Optimum
-from qpruntime.learning.settings import Settings
+from qpruntime.learning.options import Settings
 from qpruntime.projection.projector import Projector
 
 __all__ = ["EvidenceSearch", "Place", "advise", "climb", "optimum_of", "posterior_of"]

@@ -42,9 +42,10 @@ from qpruntime.learning.hyper_integration.density import Integrated
 from qpruntime.learning.hyper_integration.integrate import NOTHING_TO_INTEGRATE, integrate_sparse
 from qpruntime.learning.inducing_points import choose_inducing_points, first, sample, tell
 from qpruntime.learning.initialisation import Start
+from qpruntime.learning.inputs import Data
 from qpruntime.learning.objective import learnt
 from qpruntime.learning.optimise import Optimum, all_bounds, first_theta
-from qpruntime.learning.settings import Data, Settings
+from qpruntime.learning.options import Settings
 from qpruntime.learning.sparse.data import (
     MAX_JOINT_ITERATIONS,
     SAMPLE_GAIN,

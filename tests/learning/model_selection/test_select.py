@@ -16,7 +16,7 @@ from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, Induc
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.problem import Problem
 from qpruntime.learning.initialisation import Start
-from qpruntime.learning.inputs import Inputs
+from qpruntime.learning.inputs import Data, Inputs
 from qpruntime.learning.model_selection import budget, candidates
 from qpruntime.learning.model_selection import select as policy
 from qpruntime.learning.model_selection.budget import (
@@ -28,8 +28,8 @@ from qpruntime.learning.model_selection.budget import (
 from qpruntime.learning.model_selection.candidates import FittedKernel, Trial
 from qpruntime.learning.model_selection.inducing_growth import ScoredEngine
 from qpruntime.learning.objective import settle_fast
+from qpruntime.learning.options import settings_of
 from qpruntime.learning.scaling import Warp
-from qpruntime.learning.settings import Data, settings_of
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
 from tests.tools.oracle import unit_normal

@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from qpruntime import GPClassifier
 from qpruntime.learning.initialisation import default_start
-from qpruntime.learning.inputs import Inputs
+from qpruntime.learning.inputs import Data, Inputs
 from qpruntime.learning.model_selection import select
 from qpruntime.learning.model_selection.budget import Budget
 from qpruntime.learning.model_selection.candidates import (
@@ -27,8 +27,8 @@ from qpruntime.learning.model_selection.select import (
     compare_kernels,
     tune_variance,
 )
+from qpruntime.learning.options import settings_of
 from qpruntime.learning.scaling import Units
-from qpruntime.learning.settings import Data, settings_of
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case
 

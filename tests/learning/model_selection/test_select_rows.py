@@ -9,9 +9,9 @@ import pytest
 from qpruntime import GPClassifier, Inducing, NumericalError
 from qpruntime.estimators import input_data
 from qpruntime.inference.local import storage
-from qpruntime.learning.inputs import Inputs
+from qpruntime.learning.inputs import Data, Inputs
 from qpruntime.learning.model_selection import budget, inducing_growth, select
-from qpruntime.learning.settings import Data, settings_of
+from qpruntime.learning.options import settings_of
 from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector
 from tests.tools.dask_cluster import two_workers
