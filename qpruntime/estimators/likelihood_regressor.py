@@ -91,11 +91,12 @@ class LikelihoodRegressor(GPEstimator):
         scaled = (
             likelihood.location and "scale" in likelihood.parameters and likelihood.recipe is None
         )
+        normalised = scaled and getattr(self, "normalize_y", True)
         units: dict[str, float] = {}
         spread = 1.0
         if scaled:
             spread = robust_std(targets, weights)
-            if getattr(self, "normalize_y", True):
+            if normalised:
                 centre, unit, spread = median(targets, weights), spread, 1.0
             default = likelihood.parameters["scale"] == get(likelihood.name).parameters["scale"]
             first = likelihood.parameters["scale"] / unit
@@ -120,7 +121,7 @@ class LikelihoodRegressor(GPEstimator):
         elif prior is None:
             judge, again = projector.for_evidence().observing(targets)
             prior, spread = mean_and_spread(judge, again, weights, shift)
-        if scaled and unit == 1.0:
+        if scaled and not normalised:
             spread = max(spread, abs(median(targets, weights)))
         data = Data(
             points,

@@ -8,7 +8,7 @@ not depend on the start of an iteration.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -108,8 +108,20 @@ class Objective:
 
     Parameters
     ----------
-    family, y, projector, tol, max_sweeps, weights, learn, log_prior
-        As for `maximise`.
+    family : Family
+        Family of priors, such as `KernelFamily` for a scikit-learn kernel.
+    y : ndarray, shape (N,)
+        Encoded observations.
+    projector : Projector
+        Projector with method "ep" for the evidence, whose gradient is exact for EP only, or "vb".
+    tol, max_sweeps
+        Tolerance and sweeps of the EP run in each evaluation.
+    weights : ndarray, shape (N,), optional
+        Powers of the single likelihoods.
+    learn : sequence of str
+        Likelihood parameters to learn as well, whose logarithms follow those of the prior in theta.
+    log_prior : callable, optional
+        Log prior density of theta and its gradient, which are added to the objective.
     """
 
     def __init__(
@@ -553,9 +565,15 @@ def reparametrised(projector: Projector, names: Sequence[str], logs: Array) -> P
     return projector.for_parameters(likelihood)
 
 
-def learnt(projector: Projector, names: Sequence[str], logs: Array) -> Projector:
-    """Return the projector with learnt parameters; its likelihood is the registered one."""
-    likelihood = reparametrised(projector, names, logs).likelihood
+def learnt(projector: Projector, learn: Iterable[str], theta: Array) -> Projector:
+    """Return the projector with learnt parameters, whose logarithms are the last of theta.
+
+    Its likelihood is the registered one.
+    """
+    names = tuple(learn)
+    if not names:
+        return projector
+    likelihood = reparametrised(projector, names, theta[-len(names) :]).likelihood
     known = likelihoods.names() + likelihoods.names(kinds=True)
     if likelihood.rows is None and likelihood.name in known:
         likelihood = likelihoods.get(likelihood.spelt)

@@ -15,7 +15,6 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
 from qpruntime.execution.threads import blas_threads
-from qpruntime.inference.fixed_point.convergence import DEFAULT_MAX_SWEEPS, DEFAULT_TOL
 from qpruntime.inference.sites import Sites
 from qpruntime.learning import initialisation
 from qpruntime.learning.initialisation import Start
@@ -32,6 +31,7 @@ __all__ = [
     "all_bounds",
     "first_theta",
     "maximise",
+    "objective_of",
     "optimise",
     "several_fixed_points",
 ]
@@ -152,85 +152,81 @@ def all_bounds(family: Family | Kernel, learn: Mapping[str, tuple[float, float]]
     return np.vstack([family.bounds.reshape(-1, 2), np.log([*learn.values()]).reshape(-1, 2)])
 
 
+def objective_of(
+    solver: Solver, kernel: Kernel, data: Data, settings: Settings, log_prior: LogPrior | None
+) -> Objective:
+    """Return the objective over the parameters of a kernel, and those of `data.learn` after them.
+
+    The gradient of the evidence is exact for EP only: QP is learnt by EP's evidence, as published.
+    VB has its own bound, and leave-one-out densities are those of the method itself.
+    """
+    projector = data.projector
+    if settings.search.objective != "loo" and projector.method != "vb":
+        projector = projector.for_evidence()
+    return solver.objective(
+        solver.family(kernel, data),
+        data.y,
+        projector,
+        settings.tol,
+        settings.max_sweeps,
+        data.weights,
+        tuple(data.learn),
+        log_prior,
+    )
+
+
 def maximise(
-    family: Family,
-    y: Array,
-    projector: Projector,
+    objective: Objective,
+    starts: Array,
+    bounds: Array,
     *,
-    start: Array | None = None,
     max_iterations: int = 1000,
     ftol: float = 1e-9,
-    tol: float = DEFAULT_TOL,
-    max_sweeps: int = DEFAULT_MAX_SWEEPS,
-    weights: Array | None = None,
-    objective: type[Objective] = Objective,
     callback: Callable[[Array, float], Any] | None = None,
-    learn: Mapping[str, tuple[float, float]] | None = None,
-    log_prior: LogPrior | None = None,
 ) -> tuple[Optimum, Sites | None]:
     """Maximise an objective by L-BFGS-B in the log parameters, within their bounds.
 
     Parameters
     ----------
-    family : Family
-        Family of priors, such as `KernelFamily` for a scikit-learn kernel.
-    y : ndarray, shape (N,)
-        Encoded observations.
-    projector : Projector
-        Projector with method "ep" for the evidence, whose gradient is exact for EP only, or "vb".
-    start : ndarray, shape (p,) or (S, p), optional
-        Starting point, or several of which the best one is used; ``family.theta`` by default.
+    objective : Objective
+        One that was not evaluated before.
+    starts : ndarray, shape (p,) or (S, p)
+        Starting point, or several of which the best one is used.
+    bounds : ndarray, shape (p, 2)
     ftol : float
-        Relative tolerance on the evidence.
-    tol, max_sweeps
-        Tolerance and sweeps of the EP run in each evaluation.
-    weights : ndarray, shape (N,), optional
-        Powers of the single likelihoods.
-    objective : subclass of Objective
-        Objective to maximise; the log evidence by default.
+        Relative tolerance on the objective.
     callback : callable, optional
         Called with theta and the value after every evaluation.
-    learn : mapping, optional
-        Likelihood parameters to learn as well, with their bounds. Their logarithms follow those of
-        the prior in theta and in `start`.
-    log_prior : callable, optional
-        Log prior density of theta and its gradient, which are added to the objective.
 
     Returns
     -------
     Optimum
     Sites
-        EP's sites at the last evaluation, for a warm start.
+        Sites at the last evaluation, for a warm start.
 
     Raises
     ------
     NumericalError
-        If EP fails at the starting point.
+        If inference fails at the starting point.
     """
-    learn = learn or {}
-    starts = first_theta(family, projector, learn) if start is None else np.array(start, float)
-    function = objective(family, y, projector, tol, max_sweeps, weights, tuple(learn), log_prior)
-
     lowest: list[tuple[float, Array, Array]] = []
 
     def reported(theta: Array) -> tuple[float, Array]:
-        value, slope = function(theta)
+        value, slope = objective(theta)
         if not lowest or value < lowest[0][0]:
             lowest[:] = [(value, theta.copy(), -slope)]
         if callback is not None:
             callback(theta, -value)
         return value, slope
 
-    bounds = all_bounds(family, learn)
     low, high = bounds.T
     candidates = np.clip(np.atleast_2d(starts), low, high)
     evaluations = [reported(theta) for theta in candidates]
     best = int(np.argmin([value for value, _ in evaluations]))
     theta, first_evaluation = candidates[best], [evaluations[best]]
     steepest = float(np.abs(first_evaluation[0][1]).max(initial=0.0))
-    max_step = (
-        _MAX_FIRST_STEP_NOISE if learn and not projector.likelihood.log_concave else _MAX_FIRST_STEP
-    )
+    uneven = objective.learn and not objective.projector.likelihood.log_concave
+    max_step = _MAX_FIRST_STEP_NOISE if uneven else _MAX_FIRST_STEP
     unit = min(1.0, max_step / max(steepest, 1e-300))
 
     def scaled(theta: Array) -> tuple[float, Array]:
@@ -252,19 +248,19 @@ def maximise(
         # The optimiser ended on the plateau that stands for failed inference.
         reached, end, slope = lowest[0]
         success, message = False, INFERENCE_FAILS_MESSAGE
-    extra = 0.0 if log_prior is None else log_prior(end)[0]
+    extra = 0.0 if objective.log_prior is None else objective.log_prior(end)[0]
     optimum = Optimum(
         theta=end,
         value=-reached - extra,
         n_iterations=int(result.nit),
-        n_evaluations=function.evaluations,
+        n_evaluations=objective.evaluations,
         success=success,
         message=message,
         start=np.atleast_2d(starts)[best],
         slope=slope,
         log_prior=extra,
     )
-    return optimum, function.sites
+    return optimum, objective.sites
 
 
 Run = tuple[Optimum, Sites | None]
@@ -288,28 +284,17 @@ def optimise(
     """Return all optimiser runs, best first, the sites of the best one, and warnings to give."""
     kernel, projector = begin.kernel, data.projector
     callback = call_both(named(report, kernel, data.learn), settings.search.callback)
-    # The gradient of the evidence is exact for EP only: QP runs at EP's optimum, as published.
-    # VB has its own bound.
-    uses_projector = settings.search.objective == "loo" or projector.method == "vb"
-    objective_projector = projector if uses_projector else projector.for_evidence()
 
     def run_from(start: Array, max_iter: int = settings.search.max_iter) -> Run:
         """Run the optimiser from these parameters."""
         with blas_threads(len(data.X), callers):
             return maximise(
-                solver.family(kernel, data),
-                data.y,
-                objective_projector,
-                start=start,
+                objective_of(solver, kernel, data, settings, begin.log_prior),
+                start,
+                bounds,
                 max_iterations=max_iter,
                 ftol=settings.search.ftol,
-                tol=settings.tol,
-                max_sweeps=settings.max_sweeps,
-                weights=data.weights,
-                objective=solver.objective,
                 callback=callback,
-                learn=data.learn,
-                log_prior=begin.log_prior,
             )
 
     # The workers of a scheduler take one run at a time.

@@ -132,8 +132,7 @@ def train(
                 + _remedy(optima[0], data.learn)
             )
         theta = optima[0].theta
-        if data.learn:
-            projector = learnt(projector, tuple(data.learn), theta[kernel.n_dims :])
+        projector = learnt(projector, data.learn, theta)
         kernel = kernel.clone_with_theta(theta[: kernel.n_dims])
     elif search.given and (shape := initialisation.degenerate(kernel, data.X)):
         advice = [initialisation.unrelated(kernel, data.X, shape, "")]

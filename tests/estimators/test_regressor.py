@@ -77,6 +77,16 @@ def test_a_shift_and_another_unit_change_nothing(kind):
     np.testing.assert_allclose(density, wanted, rtol=1e-5)
 
 
+def test_a_constant_target_starts_as_zeros_do():
+    """Its spread counts as 1, as that of targets that are not normalised does."""
+    X = np.linspace(0.0, 1.0, 20)[:, None]
+    fifties, zeros = (
+        GPRegressor(likelihood="gaussian", optimize=False).fit(X, np.full(20, y)).kernel_
+        for y in (50.0, 0.0)
+    )
+    assert fifties == zeros
+
+
 def test_predictions_are_integrals_over_f(gamma):
     """By sums over 200 001 values of f, for densities, moments and quantiles."""
     mean, variance = gamma.latent(NEW)

@@ -316,7 +316,8 @@ def test_a_hyper_parameter_is_learnt(objective):
     assert -found == pytest.approx(value(0.3), rel=1e-10)
     assert -slope[0] == pytest.approx(float(slopes(value, 0.3)), rel=1e-7)
     best = minimize_scalar(lambda t: -value(t), bounds=family.bounds[0], method="bounded")
-    optimum, _ = maximise(family, y, projector, objective=OBJECTIVES[objective])
+    start = OBJECTIVES[objective](family, y, projector, 1e-6, 100)
+    optimum, _ = maximise(start, family.theta, family.bounds)
     assert optimum.success
     assert optimum.value == pytest.approx(-best.fun, rel=1e-8)
     assert optimum.theta[0] == pytest.approx(best.x, abs=1e-3)

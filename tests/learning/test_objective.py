@@ -48,9 +48,13 @@ def test_first_step_stays_near(toy):
     kernel = ConstantKernel(1.0, (1e-6, 1e10)) * RBF(1.0, (1e-4, 1e5))
     X, y = np.tile(toy.x, (9, 1)), np.tile(toy.y, 9)
     X = X + 1e-3 * np.random.default_rng(0).standard_normal(X.shape)
-    seen, given = [], (KernelFamily(kernel, X, np.zeros(len(y))), y, Projector("probit", "ep"))
-    optimum, _ = maximise(*given, callback=lambda theta, value: seen.append((theta, value)))
-    slope = Objective(*given, 1e-6, 100)(kernel.theta)[1]
+    family = KernelFamily(kernel, X, np.zeros(len(y)))
+    first, second = (Objective(family, y, Projector("probit", "ep"), 1e-6, 100) for _ in range(2))
+    seen = []
+    optimum, _ = maximise(
+        first, kernel.theta, kernel.bounds, callback=lambda *evaluated: seen.append(evaluated)
+    )
+    slope = second(kernel.theta)[1]
     assert np.abs(slope).max() > 2.5  # a step of that length is what the optimiser would take
     assert np.abs(seen[1][0] - seen[0][0]).max() == pytest.approx(2.0)
     # The value is that of the evidence, not of what was scaled.

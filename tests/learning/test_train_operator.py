@@ -74,7 +74,8 @@ def test_the_evidence_is_maximised():
     X, A, y, mean = drawn(30)
     kernel = ConstantKernel(1.0, (1e-2, 1e3)) * RBF(1.0, "fixed")
     family = OperatorFamily(kernel, X, mean, Functionals(A, 9), True)
-    best = maximise(family, y, Projector("probit", "ep"))[0]
+    evidence = Objective(family, y, Projector("probit", "ep"), 1e-6, 200)
+    best = maximise(evidence, family.theta, family.bounds)[0]
     grid = best.theta[0] + np.array([-0.05, 0.0, 0.05])
     K = [A @ kernel.clone_with_theta(np.array([t]))(X) @ A.T for t in grid]
     low, top, high = (infer(k, y, method="ep", mean=A @ mean, tol=1e-10).log_evidence for k in K)

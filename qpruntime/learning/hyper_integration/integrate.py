@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from qpruntime._memory import require, squares
 from qpruntime._typing import Array
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError, SamplingWarning, warn
 from qpruntime.inference.fixed_point.convergence import Limits
-from qpruntime.inference.posterior import EnginePosterior
+from qpruntime.inference.posterior import EnginePosterior, Posterior
 from qpruntime.inference.sites import Sites
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import settle
@@ -44,14 +43,13 @@ from qpruntime.learning.hyper_integration.designs import (
 from qpruntime.learning.initialisation import Start
 from qpruntime.learning.inputs import Data, Inputs
 from qpruntime.learning.objective import learnt
-from qpruntime.learning.optimise import Optimum, all_bounds, maximise
+from qpruntime.learning.optimise import Optimum, all_bounds, maximise, objective_of
 from qpruntime.learning.options import Settings
 from qpruntime.learning.progress import names_of
 from qpruntime.learning.solvers import Solver
 from qpruntime.learning.sparse.data import SparseFitData
 from qpruntime.learning.sparse.objective import EvidenceSearch, Place, climb, posterior_of
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection.projector import Projector
 
 __all__ = [
     "NOTHING_TO_INTEGRATE",
@@ -108,40 +106,28 @@ def integrate_hyperparameters(
         If importance weights are not to be relied on.
     """
     assert settings.integrate is not None
-    projector = data.projector if data.projector.method == "vb" else data.projector.for_evidence()
-    prior = prior_of(data, begin, kernel)
-    family = solver.family(kernel, data)
+    prior, bounds = prior_of(data, begin, kernel), all_bounds(kernel, data.learn)
     mode, _ = maximise(
-        family,
-        data.y,
-        projector,
-        start=optimum.theta,
+        objective_of(solver, kernel, data, settings, prior),
+        optimum.theta,
+        bounds,
         max_iterations=settings.search.max_iter,
         ftol=settings.search.ftol,
-        tol=settings.tol,
-        max_sweeps=settings.max_sweeps,
-        weights=data.weights,
-        objective=solver.objective,
-        learn=data.learn,
-        log_prior=prior,
     )
-    objective = solver.objective(
-        family,
-        data.y,
-        projector,
-        settings.tol,
-        settings.max_sweeps,
-        data.weights,
-        tuple(data.learn),
-        prior,
-    )
-    density = Density(objective, all_bounds(family, data.learn))
+    objective = objective_of(solver, kernel, data, settings, prior)
+    density = Density(objective, bounds)
     node_set = find_nodes(density, mode.theta, settings.integrate.design, settings.integrate.n, rng)
     warn_unreliable(node_set)
     if settings.integrate.evidence == "corrected":
-        node_set = _corrected(node_set, data, projector, solver, kernel)
+        with_evidence = replace(data, projector=objective.projector)
+        node_set = _corrected(node_set, with_evidence, solver, kernel)
     evaluations = mode.n_evaluations + density.evaluations
-    fit = partial(_fit_at_node, data, solver, kernel)
+
+    def fit(node: Evaluated) -> NodeFit:
+        """Return kernel, likelihood and posterior at a node, without its covariance."""
+        node_kernel, likelihood, posterior = _fit_at_node(data, solver, kernel, node)
+        return node_kernel, likelihood, posterior.without_covariance()
+
     return integrate_over(node_set, fit, names_of(kernel, data.learn), evaluations, len(data.y))
 
 
@@ -197,32 +183,23 @@ def prior_of(data: Data, begin: Start, kernel: Kernel) -> ProperPrior:
     return proper_prior(search_prior, start_kernel, start, data.X, np.log(values))
 
 
-def _parts(
-    data: Data, projector: Projector, kernel: Kernel, theta: Array
-) -> tuple[Kernel, Projector]:
-    node_kernel = kernel.clone_with_theta(theta[: kernel.n_dims])
-    if data.learn:
-        projector = learnt(projector, tuple(data.learn), theta[kernel.n_dims :])
-    return node_kernel, projector
-
-
-def _fit_at_node(data: Data, solver: Solver, kernel: Kernel, node: Evaluated) -> NodeFit:
+def _fit_at_node(
+    data: Data, solver: Solver, kernel: Kernel, node: Evaluated
+) -> tuple[Kernel, Likelihood, Posterior]:
     """Return kernel, likelihood and posterior at a node."""
-    node_kernel, projector = _parts(data, data.projector, kernel, node.theta)
+    node_kernel = kernel.clone_with_theta(node.theta[: kernel.n_dims])
+    projector = learnt(data.projector, data.learn, node.theta)
     posterior = solver.infer(node_kernel, replace(data, projector=projector), node.sites)
-    return node_kernel, projector.likelihood, posterior.without_covariance()
+    return node_kernel, projector.likelihood, posterior
 
 
-def _corrected(
-    node_set: NodeSet, data: Data, projector: Projector, solver: Solver, kernel: Kernel
-) -> NodeSet:
+def _corrected(node_set: NodeSet, data: Data, solver: Solver, kernel: Kernel) -> NodeSet:
     """Return the nodes with weights by the corrected evidence where it is available."""
     correction = np.zeros(len(node_set.nodes))
     for k, node in enumerate(node_set.nodes):
         with warnings.catch_warnings(), suppress(NumericalError):
             warnings.simplefilter("ignore", ConvergenceWarning)
-            node_kernel, at_node = _parts(data, projector, kernel, node.theta)
-            posterior = solver.infer(node_kernel, replace(data, projector=at_node), node.sites)
+            _, _, posterior = _fit_at_node(data, solver, kernel, node)
             corrected = posterior.corrected_evidence().value
             correction[k] = float(corrected - posterior.log_evidence)
     log_weights = node_set.log_weights + correction
@@ -461,9 +438,8 @@ def integrate_sparse(
     def fit(node: Evaluated) -> NodeFit:
         """Return kernel, likelihood and posterior at a node."""
         node_place = Place(node.theta, place.Z)
-        node_kernel, projector = ground.kernel_at(node_place), data.projector
-        if data.learn:
-            projector = learnt(projector, tuple(data.learn), node.theta[node_kernel.n_dims :])
+        node_kernel = ground.kernel_at(node_place)
+        projector = learnt(data.projector, data.learn, node.theta)
         assert node.sites is not None
         engine = _engine(ground, node_place, node.sites)
         post = posterior_of(engine, projector, settings, prior_mean, lambda _: None)

@@ -268,10 +268,7 @@ class FittedKernel:
 
     def projector(self, data: Data) -> Projector:
         """Return the projector of the data with the learnt likelihood parameters."""
-        if not data.learn:
-            return data.projector
-        log_parameters = self.theta[self.start.kernel.n_dims :]
-        return learnt(data.projector, tuple(data.learn), log_parameters)
+        return learnt(data.projector, data.learn, self.theta)
 
 
 def subset_data(data: Data, X: Array, rows: slice | NDArray[np.intp]) -> Data:

@@ -22,6 +22,7 @@ from qpruntime.inference.local.blocks import PlaceSearch
 from qpruntime.inference.local.posterior import local_of
 from qpruntime.inference.local.storage import held_inputs
 from qpruntime.inference.posterior import Posterior, solution_of
+from qpruntime.inference.solution_protocol import common_value
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.iterate import settle
 from qpruntime.inference.sparse.posterior import SparsePosterior, conclude
@@ -206,8 +207,7 @@ class InducingSearch:
         self, scored: ScoredEngine, projector: Projector
     ) -> tuple[SparsePosterior, int]:
         """Return the posterior by the requested method, and its number of nearest rows."""
-        low, high = (float(reduce(self.data.prior)) for reduce in (np.min, np.max))
-        prior = low if low == high else None
+        prior = common_value(self.data.prior)
         engine = scored.engine
         with self._on_workers(engine):
             if engine.dtype != np.float64:

@@ -25,6 +25,7 @@ from qpruntime.errors import InputError
 from qpruntime.execution.resolve import executor_of
 from qpruntime.execution.threads import ExecutorError
 from qpruntime.inference.sites import Sites
+from qpruntime.inference.solution_protocol import common_value
 from qpruntime.inference.sparse.checkpoint import (
     FORMAT,
     Checkpoint,
@@ -235,13 +236,10 @@ class _Fit:
 
     def _end(self, place: Place, engine: Engine) -> Trained:
         """Return the posterior of all rows and what was learnt."""
-        kernel, projector = self.ground.kernel_at(place), self.data.projector
-        if self.data.learn:
-            logs = place.theta[kernel.n_dims :]
-            projector = learnt(projector, tuple(self.data.learn), logs)
+        kernel = self.ground.kernel_at(place)
+        projector = learnt(self.data.projector, self.data.learn, place.theta)
         engine.move(kernel, place.Z, np.float64)
-        low, high = (float(end(self.data.prior)) for end in (np.min, np.max))
-        prior = low if low == high else None
+        prior = common_value(self.data.prior)
         after = partial(self._offer, place)
         nodes = None
         if self.settings.integrate is not None:
