@@ -8,13 +8,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import central_levels, no_kernel, number, unmasked, whole
+from qpruntime._validation import central_levels, no_kernel, unmasked, whole
 from qpruntime._validation import shown as show
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import (
@@ -50,7 +50,7 @@ from qpruntime.learning.options import (
     Settings,
     integrate_of,
     new_generator,
-    search_of,
+    settings_of,
 )
 from qpruntime.learning.scaling import Units
 from qpruntime.learning.train_operator import train_operator
@@ -366,29 +366,19 @@ class GPPreference(Savable, BaseEstimator):
         return probabilities
 
     def _settings(self) -> Settings:
-        kernel = self.kernel
-        if not (kernel is None or isinstance(kernel, Kernel)):
-            raise no_kernel(kernel, "None or ")
+        if not (self.kernel is None or isinstance(self.kernel, Kernel)):
+            raise no_kernel(self.kernel, "None or ")
         if self.method not in ("qp", "ep"):
             raise InputError(f'method must be "qp" or "ep", got {self.method!r}')
-        search, integrate = search_of(self.optimize), integrate_of(self.hyperparameters)
-        if integrate is not None and (search is None or search.objective != "evidence"):
+        settings, integrate = settings_of(self), integrate_of(self.hyperparameters)
+        evidence = settings.optimize and settings.search.objective == "evidence"
+        if integrate is not None and not evidence:
             raise InputError(
                 f"hyperparameters={show(self.hyperparameters)} cannot act with "
                 f"optimize={show(self.optimize)}, which has no evidence to weigh by: use "
                 'optimize=True, or hyperparameters="mode"'
             )
-        return Settings(
-            kernel=None if kernel is None else clone(kernel),
-            search=search or Search(),
-            optimize=search is not None,
-            tol=number(self.tol, "tol", above=0.0),
-            max_sweeps=whole(self.max_sweeps, "max_sweeps", 1),
-            n_jobs=self.n_jobs,
-            verbose=whole(int(self.verbose), "verbose", 0),
-            integrate=integrate,
-            seeded=self.random_state is not None,
-        )
+        return replace(settings, integrate=integrate, seeded=self.random_state is not None)
 
     def _with_likelihood(self, _: Likelihood) -> dict[str, Any]:
         return {}

@@ -38,11 +38,14 @@ from qpruntime.learning.model_selection.budget import (
     gains_significantly,
     selection_applies,
 )
-from qpruntime.learning.model_selection.candidates import CONFIDENT_ERRORS, subset_data
+from qpruntime.learning.model_selection.candidates import (
+    CONFIDENT_ERRORS,
+    pooled_densities,
+    subset_data,
+)
 from qpruntime.learning.model_selection.inducing_growth import (
     LOO_ROWS,
     InducingSearch,
-    pooled_densities,
 )
 from qpruntime.learning.model_selection.select import COMPARISON_ROWS, Choice
 from qpruntime.learning.options import Inducing, Settings
@@ -491,7 +494,9 @@ def _highest(
         try:
             shifted = replace(data, projector=projector, prior=prior(b))
             return -dense.infer(fit.kernel, shifted, None).log_evidence
-        except NumericalError:
+        except NumericalError as error:
+            if error.__cause__ is not None:  # a user's own exception
+                raise
             return 1e300
 
     optimum: Any = minimize_scalar(

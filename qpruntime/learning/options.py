@@ -514,7 +514,10 @@ class Settings:
 
 
 def settings_of(model: Any) -> Settings:
-    """Return the settings of an estimator; `InputError` if one is of no use to any fit."""
+    """Return the settings of an estimator; `InputError` if one is of no use to any fit.
+
+    An estimator without the parameter `inducing` or `solver` is fitted densely.
+    """
     kernel = model.kernel
     automatic = kernel is None or (isinstance(kernel, str) and kernel == "auto")
     if not (automatic or isinstance(kernel, Kernel)):
@@ -525,8 +528,8 @@ def settings_of(model: Any) -> Settings:
             "covariance matrix per class, and a Gaussian process has one: give one of its "
             "kernels, or their sum"
         )
-    search, inducing = search_of(model.optimize), inducing_of(model.inducing)
-    series = series_of(model.solver)
+    search, inducing = search_of(model.optimize), inducing_of(getattr(model, "inducing", None))
+    series = series_of(getattr(model, "solver", "dense"))
     chosen = inducing is not None and inducing.open
     if search is not None and search.priors and automatic:
         raise InputError(

@@ -80,7 +80,9 @@ class Density:
             return None
         try:
             value, slope = self._objective(theta)
-        except NumericalError:
+        except NumericalError as error:
+            if error.__cause__ is not None:  # a user's own exception
+                raise
             return None
         sites = self._objective.sites
         # Failures are plateaus, which leave no sites.

@@ -47,6 +47,7 @@ __all__ = [
     "Trial",
     "combine_candidates",
     "fit_last_rung",
+    "pooled_densities",
     "rival_candidate",
     "select_kernel",
     "subset_data",
@@ -325,8 +326,7 @@ class Trial:
         """
         count = self.holdout.stop - self.holdout.start
         log_densities = _densities_or_minus_infinity(lambda: self._densities(fitted, rows), count)
-        groups = self.data.groups
-        return log_densities if groups is None else groups.pooled(log_densities, self.holdout)
+        return pooled_densities(log_densities, self.data, self.holdout)
 
     def left_out(self, fitted: FittedKernel, rows: int) -> Array:
         """Return weighted leave-one-group-out log densities of the first rows.
@@ -337,12 +337,10 @@ class Trial:
 
         def leave_one_out() -> Array:
             posterior = self._posterior(fitted, rows)[1]
-            groups = first.groups
-            densities = posterior.loo() if groups is None else groups.left_out(posterior)
-            return _weighted(densities, first.weights)
+            return posterior.loo() if first.groups is None else first.groups.left_out(posterior)
 
         densities = _densities_or_minus_infinity(leave_one_out, rows)
-        return densities if first.groups is None else first.groups.pooled(densities)
+        return pooled_densities(densities, first)
 
     def _densities(self, fitted: FittedKernel, rows: int) -> Array:
         data = self._first(rows)
@@ -358,8 +356,7 @@ class Trial:
             mean, deviation = mean * holdout.scale, deviation * holdout.scale
         # Rounding may give a latent variance of 0, but projections need a positive width.
         deviation = np.maximum(deviation, 1e-15)
-        log_densities = project_arrays(projector.likelihood, mean, deviation, holdout.y, "ep").log_z
-        return _weighted(log_densities, holdout.weights)
+        return project_arrays(projector.likelihood, mean, deviation, holdout.y, "ep").log_z
 
     def _posterior(self, fitted: FittedKernel, rows: int) -> tuple[Projector, Any]:
         """Return the projector and the posterior of EP for the first rows."""
@@ -386,8 +383,14 @@ def _densities_or_minus_infinity(densities: Callable[[], Array], count: int) -> 
         return np.full(count, -np.inf)
 
 
-def _weighted(densities: Array, weights: Array | None) -> Array:
-    return densities if weights is None else densities * (weights / weights.mean())
+def pooled_densities(
+    log_densities: Array, data: Data, rows: slice | NDArray[np.intp] = slice(None)
+) -> Array:
+    """Weight the log densities of rows of data, and pool them by groups."""
+    groups, weights = data.groups, data.weights
+    if weights is not None:
+        log_densities = log_densities * (weights[rows] / weights[rows].mean())
+    return log_densities if groups is None else groups.pooled(log_densities, rows)
 
 
 # Relative tolerance and iterations of the first search.

@@ -31,6 +31,7 @@ from qpruntime.inference.sparse.state import PowerProjector
 from qpruntime.learning.inducing_points import MAX_INDUCING, clusters, levels_of, sample, units
 from qpruntime.learning.inputs import Data
 from qpruntime.learning.model_selection.budget import Budget, Stage, local_density_cost, sweep_cost
+from qpruntime.learning.model_selection.candidates import pooled_densities
 from qpruntime.learning.options import Inducing, Settings
 from qpruntime.learning.sparse.objective import posterior_of
 from qpruntime.projection.projector import Projector
@@ -43,7 +44,6 @@ __all__ = [
     "InducingSearch",
     "ScoredEngine",
     "left_out_densities",
-    "pooled_densities",
 ]
 
 # --- Doubling of inducing points
@@ -283,14 +283,6 @@ def left_out_densities(posterior: Posterior, data: Data, rows: NDArray[np.intp])
     groups = data.groups
     log_densities = posterior.loo(rows) if groups is None else groups.left_out(posterior, rows)
     return pooled_densities(log_densities, data, rows)
-
-
-def pooled_densities(log_densities: Array, data: Data, rows: NDArray[np.intp]) -> Array:
-    """Weight the log densities of rows of data, and pool them by groups."""
-    groups, weights = data.groups, data.weights
-    if weights is not None:
-        log_densities = log_densities * (weights[rows] / weights[rows].mean())
-    return log_densities if groups is None else groups.pooled(log_densities, rows)
 
 
 # --- Leave-one-out score of an engine

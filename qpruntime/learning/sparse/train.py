@@ -99,7 +99,7 @@ def train_sparse(data: Data, begin: Start, settings: Settings, rng: np.random.Ge
         with executor_of(None, settings.scheduler) as fit.ground.executor:
             return fit.run()
     except ExecutorError as error:
-        again = fit.file.hint() if fit.file else "; then fit again, from the first stage"
+        again = fit.file.hint("fit again") if fit.file else "; then fit again, from the first stage"
         raise ExecutorError(f"{error}{again}, or without scheduler= on this machine") from error
 
 
@@ -139,7 +139,7 @@ class _Fit:
         place, engine = Place(first_theta(ground.kernel, ground.judge, self.data.learn), Z), None
         stood = None
         if self.file and self.sparse.resume:
-            stood = self.file.read(self.n, self.points.shape[1])
+            stood = self.file.state(self.n, self.points.shape[1])
         if stood is not None:
             place = self._back(stood)
         if self.settings.optimize and place.theta.size:
@@ -222,7 +222,7 @@ class _Fit:
         if self.file is None:
             return
         state, whole = engine.state, engine.rows.n == self.n
-        self.file.write(
+        self.file.keep(
             FitState(
                 self.stages,
                 place,
@@ -343,7 +343,7 @@ class FitState:
             engine.seed(State(engine.state.inducing, engine.rule, *self.state))
 
 
-class FitFile:
+class FitFile(Checkpoint):
     """The checkpoint of one fit.
 
     Parameters
@@ -354,18 +354,10 @@ class FitFile:
     """
 
     def __init__(self, path: str | os.PathLike[str], problem: dict[str, str]) -> None:
-        self._file, self._problem = Checkpoint(path, "fit"), problem
+        super().__init__(path, "fit")
+        self._problem = problem
 
-    @property
-    def due(self) -> bool:
-        """True if the last checkpoint is old enough for a new one."""
-        return self._file.due
-
-    def hint(self) -> str:
-        """Say how to go on from the file, if there is one."""
-        return self._file.hint("fit again")
-
-    def write(self, standing: FitState) -> None:
+    def keep(self, standing: FitState) -> None:
         """Write where the fit stands."""
         content: dict[str, Any] = {
             "stages": standing.stages,
@@ -380,9 +372,9 @@ class FitFile:
             content |= dict(zip(("root", "h", "mean"), standing.state, strict=True))
         if standing.sites is not None:
             content |= {"tau": standing.sites.tau, "nu": standing.sites.nu}
-        self._file.write(self._problem, content)
+        self.write(self._problem, content)
 
-    def read(self, n: int, width: int) -> FitState | None:
+    def state(self, n: int, width: int) -> FitState | None:
         """Return where the fit of n rows of so many columns stood, None if there is no file.
 
         Raises
@@ -390,15 +382,11 @@ class FitFile:
         InputError
             If it is the file of another fit, or none.
         """
-        kept = self._file.read(self._problem)
+        kept = self.read(self._problem)
         if kept is None:
             return None
         with self.understood():
             return _standing(kept, n, width)
-
-    def understood(self) -> contextlib.AbstractContextManager[None]:
-        """Turn errors raised inside into an `InputError` that names the file."""
-        return self._file.understood()
 
 
 def _standing(fields: dict[str, Any], n: int, width: int) -> FitState:

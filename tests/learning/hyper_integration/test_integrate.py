@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 from scipy.stats import genpareto, multivariate_normal, norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime.errors import InputError, SamplingWarning
+from qpruntime.errors import InputError, NumericalError, SamplingWarning
 from qpruntime.kernels.default import LogNormal
 from qpruntime.learning.hyper_integration.density import Density, proper_prior
 from qpruntime.learning.hyper_integration.designs import draws, pareto_k, pareto_shape
@@ -55,6 +55,14 @@ def normal(p):
     inverse = np.linalg.inv(root @ root.T)
     law = multivariate_normal(MEAN[:p], root @ root.T)
     return lambda t: (TOTAL + float(law.logpdf(t)), -inverse @ (t - MEAN[:p]))
+
+
+def test_an_exception_of_a_user_is_not_taken_for_a_failure():
+    def troubled(theta):
+        raise NumericalError("the log density raised KeyError") from KeyError("x")
+
+    with pytest.raises(NumericalError, match="raised KeyError"):
+        density(troubled, 1).at(np.zeros(1))
 
 
 def skewed(t):
