@@ -19,7 +19,7 @@ from scripts import command_line
 from scripts.benchmarks.speed import SECTIONS
 from scripts.reports import charts, pages
 from tablegen.console.cli import main
-from tablegen.surfaces import build
+from tablegen.surfaces import build, node_counts
 from tablegen.surfaces import errors as surface_errors
 from tests.tools.cases import every_case
 
@@ -202,7 +202,7 @@ def test_bring_your_own_likelihood(tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as few:
         few.setattr(surface_errors, "POINTS", 100)
         few.setattr(build, "_CHECKS", 300)
-        few.setattr(build, "_LINES", (0.0, 0.33, 0.5, 0.84, 1.0))
+        few.setattr(node_counts, "_LINES", (0.0, 0.33, 0.5, 0.84, 1.0))
         printed = run(page, tmp_path, monkeypatch)
     for command in "".join(text for kind, text in blocks if kind == "sh").splitlines():
         arguments = shlex.split(command)

@@ -69,7 +69,7 @@ __all__ = [
     "begun",
     "extended",
     "fitted_table",
-    "remember",
+    "remember_table",
     "settings_to_fit",
     "table_to_fit",
     "with_inducing",
@@ -448,7 +448,7 @@ class GPEstimator(Parameters):
         fits, choice, self.prior_mean_ = with_mean(
             on_columns(inputs, self.prior_mean), processes, target, offset, settings, rng, train
         )
-        remember(self, processes[0].projector.table)
+        remember_table(self, processes[0].projector.table)
         sparse = settings.sparse is not None or (choice is not None and choice.engine != "dense")
         self.slopes_ = slopes if fits[0].slopes is None else fits[0].slopes
         self.warp_ = None if choice is None else choice.warp
@@ -604,7 +604,7 @@ def fitted_table(model: GPEstimator) -> Table:
     return reopen(*reference)
 
 
-def remember(model: GPEstimator, table: Table | None) -> None:
+def remember_table(model: GPEstimator, table: Table | None) -> None:
     """Keep the hash of the table, the path or name given, and how to find it by its hash."""
     model.table_sha256_ = None if table is None else table.sha256
     reference = None if table is None else table.reference()

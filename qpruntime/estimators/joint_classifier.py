@@ -14,7 +14,7 @@ from qpruntime._memory import in_blocks
 from qpruntime._typing import Array
 from qpruntime._validation import shown
 from qpruntime.errors import InputError
-from qpruntime.estimators.base import remember
+from qpruntime.estimators.base import remember_table
 from qpruntime.estimators.input_data import kernel_of_columns
 from qpruntime.estimators.parameters import Parameters
 from qpruntime.estimators.prior_mean import given_estimator
@@ -50,17 +50,13 @@ from qpruntime.projection.projector import Projector
 
 __all__ = [
     "JointClasses",
-    "by_points",
     "exponent_of",
     "exponents",
     "fit_joint",
-    "inducing_points_of",
     "is_joint",
     "joint_settings",
     "near_best",
     "no_parts",
-    "rows_to_learn",
-    "same_columns",
     "tempered",
 ]
 
@@ -267,7 +263,7 @@ def fit_joint(
         kernel = units.kernel_of_features(kernel)
         if wanted is not None:
             posterior = posterior.on((kernel,), units.unscaled)
-    remember(draft, projector.table)
+    remember_table(draft, projector.table)
     draft.warp_, draft.stages_, draft.prior_mean_, draft.slopes_ = None, (), None, None
     draft.engine_, draft.nearest_, draft.X_train_ = "dense", 0, X
     if wanted is not None:

@@ -119,10 +119,10 @@ def refuse_idle(model: Parameters, settings: Settings, processes: Sequence[Data]
         Of which the first is looked at.
     """
     data = processes[0]
-    _search(model.optimize, settings, data)
-    _inducing(model.inducing, settings, data)
-    _solver(model, settings, data)
-    _table(model, settings, data)
+    _refuse_search(model.optimize, settings, data)
+    _refuse_inducing(model.inducing, settings, data)
+    _refuse_solver(model, settings, data)
+    _refuse_table(model, settings, data)
 
 
 def _refuse(parameter: str, value: object, why: str, remedy: str) -> None:
@@ -135,7 +135,7 @@ def _refuse(parameter: str, value: object, why: str, remedy: str) -> None:
     raise InputError(f"{what} cannot act: {why}; {remedy}")
 
 
-def _search(option: object, settings: Settings, data: Data) -> None:
+def _refuse_search(option: object, settings: Settings, data: Data) -> None:
     changed = option == "loo" or (isinstance(option, Search) and option.changed())
     kernel = settings.kernel
     fixed = isinstance(kernel, Kernel) and not kernel.n_dims and not data.learn
@@ -144,7 +144,7 @@ def _search(option: object, settings: Settings, data: Data) -> None:
         _refuse("optimize", option, why, "use optimize=False, or give them bounds")
 
 
-def _inducing(option: object, settings: Settings, data: Data) -> None:
+def _refuse_inducing(option: object, settings: Settings, data: Data) -> None:
     changed = option == "judged" if isinstance(option, str) else isinstance(option, Inducing)
     if isinstance(option, Inducing) and option.open and option.points == "auto":
         changed = bool(option.changed())
@@ -159,7 +159,7 @@ def _inducing(option: object, settings: Settings, data: Data) -> None:
     _refuse("inducing", option, why, remedy)
 
 
-def _solver(model: Parameters, settings: Settings, data: Data) -> None:
+def _refuse_solver(model: Parameters, settings: Settings, data: Data) -> None:
     solver = model.solver
     if settings.sparse is not None:
         if isinstance(solver, Series) or solver == "dense":
@@ -183,7 +183,7 @@ def _solver(model: Parameters, settings: Settings, data: Data) -> None:
             _refuse("solver", solver, why, 'leave it out, solver="auto"')
 
 
-def _table(model: Parameters, settings: Settings, data: Data) -> None:
+def _refuse_table(model: Parameters, settings: Settings, data: Data) -> None:
     table, projector = model.table, data.projector
     if table is None or (isinstance(table, str) and table == "exact"):
         return

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import Kernel
@@ -19,11 +19,11 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice, number, shown
-from qpruntime.errors import InputError, NumericalError
+from qpruntime.errors import InputError, NumericalError, warn
 from qpruntime.estimators.base import begun, extended, settings_to_fit, table_to_fit, with_inducing
 from qpruntime.estimators.count_predictions import CountPredictions, largest_rate
 from qpruntime.estimators.input_data import fit_data, kernel_of_columns, weighed
-from qpruntime.estimators.prior_mean import OfRates, Target, given_estimator, prior_mean
+from qpruntime.estimators.prior_mean import OfRates, Target, given_estimator
 from qpruntime.estimators.prior_mean_selection import boosted_rates
 from qpruntime.estimators.process import Process, commit, draft_of, renewed
 from qpruntime.learning.inducing_points import sample
@@ -34,14 +34,12 @@ from qpruntime.learning.options import Integrate, Settings
 from qpruntime.learning.scaling import Units
 from qpruntime.learning.solvers import solvers
 from qpruntime.likelihoods import Likelihood, get
+from qpruntime.likelihoods.base import RateLink
 from qpruntime.likelihoods.responses import counts
 from qpruntime.predictive.counts import COUNTS, DISPERSED, LINKS, exposures
 from qpruntime.projection.projector import Projector
 
-__all__ = ["BOUNDS", "GPPoissonRegressor", "Noise", "asked", "judged"]
-
-
-Counts = NDArray[np.int64]
+__all__ = ["BOUNDS", "GPPoissonRegressor", "Noise", "noise_given", "noise_tested"]
 
 
 @restorable("gp-poisson-regressor/1", root=True)
@@ -211,7 +209,7 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         settled = tabled or fixed or not settings.optimize
         if self.monotone and name == "auto":
             name = "exp"
-        noise = asked(name, self.dispersion, settled, settings.given or self.mean is not None)
+        noise = noise_given(name, self.dispersion, settled, settings.given or self.mean is not None)
         points, targets = fit_data(draft, X, y, sample_weight, y_numeric=True)
         events = counts(column_or_1d(targets, warn=True))
         exposed = exposures(exposure, len(events))
@@ -219,16 +217,16 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
             sample_weight, points, events, exposed, groups=groups
         )
         if noise is None:
-            about = prior_mean(self.mean, LINKS["exp"], events, draft.exposure_, weights)
+            about = _prior_mean(self.mean, LINKS["exp"], events, draft.exposure_, weights)
             judged_data = points, events, draft.exposure_, weights
             plain = replace(kernel_of_columns(points, settings), integrate=None)
-            noise = judged(name, about, *judged_data, plain, self.method)
+            noise = noise_tested(name, about, *judged_data, plain, self.method)
         projector = Projector(noise.spelt, self.method, table)
         projector.check_outcomes(events)
         draft.link_, link = noise.link, LINKS[noise.link]
         if self.mean is not None and given_estimator(self.prior_mean) is not None:
             raise InputError("mean= and prior_mean= exclude each other: give one of the two")
-        draft.mean_ = prior_mean(self.mean, link, events, draft.exposure_, weights)
+        draft.mean_ = _prior_mean(self.mean, link, events, draft.exposure_, weights)
         # The likelihood takes slope * f + shift if there are exposures: a Gaussian process again.
         slope, shift = link.exposed(draft.exposure_)
         scale = None if (slope == 1.0).all() else slope
@@ -338,6 +336,55 @@ class GPPoissonRegressor(RegressorMixin, CountPredictions):
         return tags
 
 
+# --- Prior mean of a rate ------------------------------------------------------------------------
+
+
+def _prior_mean(
+    value: float | None, link: RateLink, events: Array, exposure: Array, weights: Array | None
+) -> float:
+    """Return `value` if it is a number, for None the f of the mean rate of the events.
+
+    Raises
+    ------
+    InputError
+        If it is neither.
+
+    Warns
+    -----
+    UserWarning
+        If it leaves the sign of f open.
+    """
+    return _of_rate(link, events, exposure, weights) if value is None else _given(value, link)
+
+
+def _of_rate(link: RateLink, events: Array, exposure: Array, weights: Array | None) -> float:
+    """Return f of the mean rate, with half an event added if there is none."""
+    total, looked = events, exposure
+    if weights is not None:
+        # Weights of mean 1: their sums do not overflow, and half an event is one of as many as
+        # there are.
+        share = weights / weights.max()
+        share /= share.mean()
+        total, looked = share * total, share * looked
+    rate = max(float(total.sum()), 0.5) / float(looked.sum())
+    return link.latent(rate)
+
+
+def _given(value: float, link: RateLink) -> float:
+    try:
+        mean = number(value, "mean", above=-1e100, most=1e100)
+    except InputError as error:
+        raise InputError(f"mean must be a finite number or None, got {shown(value)}") from error
+    if mean == 0.0 and link.two_signs:
+        warn(
+            "mean=0 does not determine the sign of f: the posterior is symmetric under f <-> "
+            "-f and has two peaks, which one normal represents badly; leave mean=None, or "
+            "give the square root of the expected rate",
+            UserWarning,
+        )
+    return mean
+
+
 # --- Test for overdispersion ---------------------------------------------------------------------
 
 #: Between what a dispersion is learnt. The lower end has counts with a million of zeros for every
@@ -377,7 +424,7 @@ class Noise:
         return get(DISPERSED[self.link], dispersion=self.dispersion).spelt
 
 
-def asked(link: str, dispersion: float | str, settled: bool, units: bool) -> Noise | None:
+def noise_given(link: str, dispersion: float | str, settled: bool, units: bool) -> Noise | None:
     """Return the noise that an estimator's parameters fix; None if the data decide.
 
     Parameters
@@ -419,7 +466,7 @@ def asked(link: str, dispersion: float | str, settled: bool, units: bool) -> Noi
     return Noise("exp" if link == "auto" else link, value)
 
 
-def judged(
+def noise_tested(
     link: str,
     mean: float,
     inputs: Inputs,

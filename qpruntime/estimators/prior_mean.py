@@ -1,4 +1,4 @@
-"""The prior mean of a rate's latent function: given, or that of the mean rate."""
+"""Prior means of other estimators: targets, cross-fitted predictions and their lines."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from threadpoolctl import threadpool_limits
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import number, shown
-from qpruntime.errors import InputError, warn
+from qpruntime._validation import shown
+from qpruntime.errors import InputError
 from qpruntime.estimators.boosted_trees import CodedColumns, as_arrays
 from qpruntime.learning.inducing_points import sample
 from qpruntime.learning.inputs import Data, RowGroups
 from qpruntime.learning.objective import learnt
 from qpruntime.likelihoods import Likelihood
-from qpruntime.likelihoods.base import RateLink
 from qpruntime.predictive.counts import LINKS
 from qpruntime.projection.projector import Projector, project_arrays
 
@@ -41,58 +40,8 @@ __all__ = [
     "cross_fitted",
     "given_estimator",
     "line_densities",
-    "prior_mean",
     "rarest_groups",
 ]
-
-# --- Prior mean of a rate ------------------------------------------------------------------------
-
-
-def prior_mean(
-    value: float | None, link: RateLink, events: Array, exposure: Array, weights: Array | None
-) -> float:
-    """Return `value` if it is a number, for None the f of the mean rate of the events.
-
-    Raises
-    ------
-    InputError
-        If it is neither.
-
-    Warns
-    -----
-    UserWarning
-        If it leaves the sign of f open.
-    """
-    return _of_rate(link, events, exposure, weights) if value is None else _given(value, link)
-
-
-def _of_rate(link: RateLink, events: Array, exposure: Array, weights: Array | None) -> float:
-    """Return f of the mean rate, with half an event added if there is none."""
-    total, looked = events, exposure
-    if weights is not None:
-        # Weights of mean 1: their sums do not overflow, and half an event is one of as many as
-        # there are.
-        share = weights / weights.max()
-        share /= share.mean()
-        total, looked = share * total, share * looked
-    rate = max(float(total.sum()), 0.5) / float(looked.sum())
-    return link.latent(rate)
-
-
-def _given(value: float, link: RateLink) -> float:
-    try:
-        mean = number(value, "mean", above=-1e100, most=1e100)
-    except InputError as error:
-        raise InputError(f"mean must be a finite number or None, got {shown(value)}") from error
-    if mean == 0.0 and link.two_signs:
-        warn(
-            "mean=0 does not determine the sign of f: the posterior is symmetric under f <-> "
-            "-f and has two peaks, which one normal represents badly; leave mean=None, or "
-            "give the square root of the expected rate",
-            UserWarning,
-        )
-    return mean
-
 
 # --- Predictions of other estimators on the latent scale -----------------------------------------
 

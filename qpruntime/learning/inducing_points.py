@@ -224,7 +224,7 @@ def pivots(
 def first(
     option: Array | int | str, kernel: Kernel, X: Array, spread: Array, rng: np.random.Generator
 ) -> Array:
-    """Return the inducing inputs that parameters are first learnt with; "auto" begins with 200."""
+    """Return the inducing inputs that parameters are first learnt with."""
     if isinstance(option, np.ndarray):
         return option
     count = min(MIN_POINTS * 4, len(X) // 4 or 1) if isinstance(option, str) else int(option)

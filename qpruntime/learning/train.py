@@ -46,7 +46,7 @@ class Fit:
     """One fitted process: its kernel, its posterior, and every optimiser run, best first.
 
     `likelihood` has the parameters that were learnt, `slopes` those that were seen at last, `nodes`
-    the hyper-parameters where these are integrate_hyperparameters.
+    the hyper-parameters if these are integrated.
     """
 
     kernel: Kernel

@@ -9,7 +9,7 @@ from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import mean_poisson_deviance
 
 from qpruntime import GPPoissonRegressor
-from qpruntime.estimators.poisson import BOUNDS, Noise, _excess, asked
+from qpruntime.estimators.poisson import BOUNDS, Noise, _excess, noise_given
 from qpruntime.predictive.counts import DispersedRate, dispersed_tail
 from qpruntime.predictive.density import log_pmf, mode, quantiles
 from tests.tools.cases import every_case, refuses
@@ -174,7 +174,7 @@ def test_one_pair_against_its_binomial_moments():
     ],
 )
 def test_what_is_asked_for(arguments, noise):
-    assert asked(*arguments) == noise
+    assert noise_given(*arguments) == noise
 
 
 @every_case(
@@ -193,7 +193,7 @@ def test_what_is_asked_for(arguments, noise):
     ],
 )
 def test_dispersions_that_are_none(arguments, words):
-    refuses(words, asked, *arguments, False, False)
+    refuses(words, noise_given, *arguments, False, False)
 
 
 def test_large_dispersions_are_poisson():

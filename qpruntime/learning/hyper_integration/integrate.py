@@ -356,7 +356,7 @@ class PointObjective:
 
     Parameters
     ----------
-    search : Search
+    search : EvidenceSearch
         With an engine of double precision.
     Z : ndarray, shape (M, d)
     """

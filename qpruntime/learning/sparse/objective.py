@@ -211,7 +211,7 @@ def climb(
 
     Parameters
     ----------
-    search : Search
+    search : EvidenceSearch
     start : Place
     bounds : ndarray, shape (p, 2)
         Bounds of theta.
