@@ -339,18 +339,10 @@ def refit_inducing(
     compared = [candidate_of(candidate) for candidate in candidates_given]
     winner, kernel, scored = compare_kernels(compared, combine)
     selected, chosen = candidates[winner], compared[winner]
-    with one_blas_thread():
-        extra = fit_last_rung(trials[selected.shape], selected, context.subsets, context.processes)
-    if extra is not None:
-        context.stages.append(
-            Stage(context.subsets.rungs[-1], extra.label, math.nan, context.budget.used)
-        )
-        last = chosen._replace(kernel=extra.fitted.kernel, projector=extra.fitted.projector(data))
-        last_scored = chosen.search.run(last.kernel, last.projector, scored.m, "", scored)
-        tuned_kernel, tuned_scored = tune_variance(last, last_scored)
-        # A kernel learnt from more rows is nearly always better; leave-one-out scores show if not.
-        if tuned_scored.score >= scored.score:
-            selected, chosen, kernel, scored = extra, last, tuned_kernel, tuned_scored
+    tuned = _on_last_rung(context, trials[selected.shape], selected, chosen, scored, data)
+    # A kernel learnt from more rows is nearly always better; leave-one-out scores show if not.
+    if tuned is not None and tuned[3].score >= scored.score:
+        selected, chosen, kernel, scored = tuned
     search, projector = chosen.search, chosen.projector
     if compared_rows is not None:
         inputs = views[selected.shape.ranks].scaled
@@ -369,6 +361,27 @@ def refit_inducing(
     fit = Fit(kernel, projector.likelihood, posterior, (selected.fitted.optimum,))
     loses = _loses_to_holdout(search.data, posterior, context, candidates_given)
     return InducingResult(fit, selected, nearest, loses, scored.score)
+
+
+def _on_last_rung(
+    context: SelectionContext,
+    trial: Trial,
+    selected: Candidate,
+    chosen: KernelCandidate,
+    scored: ScoredEngine,
+    data: Data,
+) -> tuple[Candidate, KernelCandidate, Kernel, ScoredEngine] | None:
+    """Learn the selected kernel from the most rows, and score it; None if there are no more."""
+    with one_blas_thread():
+        extra = fit_last_rung(trial, selected, context.subsets, context.processes)
+    if extra is None:
+        return None
+    context.stages.append(
+        Stage(context.subsets.rungs[-1], extra.label, math.nan, context.budget.used)
+    )
+    last = chosen._replace(kernel=extra.fitted.kernel, projector=extra.fitted.projector(data))
+    last_scored = chosen.search.run(last.kernel, last.projector, scored.m, "", scored)
+    return extra, last, *tune_variance(last, last_scored)
 
 
 def _loses_to_holdout(
