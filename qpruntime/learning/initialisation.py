@@ -181,6 +181,14 @@ class Start:
     others: tuple[Start, ...] = ()
     least_log_prior: float = math.inf
 
+    @property
+    def least_gain(self) -> float:
+        """Rise of the objective that one length-scale per feature has to give.
+
+        Less than the second number is rarely more than chance.
+        """
+        return max(self.by_feature - 1, 10.0)
+
     def refined(self, optimum: Array) -> Start:
         """Return the start with one length-scale per feature at the optimum of a shared one."""
         theta = optimum[: self.kernel.n_dims]

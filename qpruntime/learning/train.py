@@ -34,10 +34,8 @@ from qpruntime.likelihoods import Likelihood
 
 __all__ = ["Fit", "train"]
 
-# The objective has to rise by at least this much before each feature gets its own length-scale, so
-# that chance alone rarely gives a few features theirs.
-_BEYOND_CHANCE = 10.0
-# Relative tolerance on the objective of that run, and its maximum number of iterations.
+# Relative tolerance on the objective of a run with one length-scale per feature, and its maximum
+# number of iterations.
 _EARLY, _STEPS = 1e-3, 15
 
 
@@ -222,7 +220,7 @@ def _refine(
     for the last digits of the objective are those that overfit.
     """
     further = begin.refined(optima[0].theta)
-    least = max(begin.by_feature - 1, _BEYOND_CHANCE)
+    least = begin.least_gain
     # Log probabilities, unlike densities, do not rise above zero.
     if data.discrete and -optima[0].value <= least:
         return begin.kernel, optima, sites

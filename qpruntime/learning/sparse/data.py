@@ -45,8 +45,6 @@ __all__ = [
 SAMPLE_GAIN = 2e-5
 #: Largest number of iterations on a sample: of theta and Z, and of theta alone.
 MAX_JOINT_ITERATIONS, _MAX_THETA_ITERATIONS = 80, 40
-# A length-scale per feature must raise the evidence by at least this much, as in dense fits.
-_MIN_ARD_GAIN = 10.0
 
 
 def on_sample(
@@ -111,7 +109,7 @@ def _by_feature(ground: SparseFitData, place: Place, engine: Engine) -> tuple[Pl
     refined_engine = ground.engine(engine.rows, start)
     refined_engine.tau[:], refined_engine.nu[:] = engine.sites
     refined_place = ground.climbed(refined_engine, start, False, _MAX_THETA_ITERATIONS, SAMPLE_GAIN)
-    if ground.optima[0].value - before.value > max(begin.by_feature - 1, _MIN_ARD_GAIN):
+    if ground.optima[0].value - before.value > begin.least_gain:
         return refined_place, refined_engine
     ground.begin, ground.refined = begin, None
     ground.optima[:] = [before, *(run for run in ground.optima if run is not before)]
