@@ -125,15 +125,36 @@ def with_mean(
     fits, choice, mean
         The mean is None if no estimator is used.
     """
+    selected = None
+    if target_of is not None and option is not None:
+        selected = _selected_mean(option, processes, target_of, offset, settings, rng, train)
+    if selected is None:
+        return *train(processes, settings, rng), None
+    mean, scores, settings, rng = selected
+    values = mean.of(scores)
+    moved = [replace(data, prior=values[:, k] + offset) for k, data in enumerate(processes)]
+    with _all_may_be_in_the_mean():
+        return *train(moved, settings, rng), mean
+
+
+def _selected_mean(
+    option: BaseEstimator | Literal["auto"],
+    processes: Sequence[Data],
+    target_of: Callable[[], Target],
+    offset: Array | float,
+    settings: Settings,
+    rng: np.random.Generator,
+    train: Train,
+) -> tuple[CrossFitted, Array, Settings, np.random.Generator] | None:
+    """Return a mean, its scores, and settings and generator of the fit; None for no estimator."""
     estimator, data = given_estimator(option), processes[0]
-    if target_of is None or option is None:
-        return *train(processes, settings, rng), None
     if estimator is None and not _boosting_applies(data, target_of, settings):
-        return *train(processes, settings, rng), None
+        return None
     target = target_of()
     assert data.groups is not None
-    rng_copy = copy.deepcopy(rng)
-    seed = int(rng_copy.integers(2**31))
+    # Without an estimator the fit is as it would be if none had been tried.
+    rng = copy.deepcopy(rng)
+    seed = int(rng.integers(2**31))
     X = data.inputs.in_memory().X
     comparison, columns, X_trees = None, CodedColumns(), X
     if estimator is None:
@@ -141,7 +162,7 @@ def with_mean(
             lambda: _Comparison(X, processes, offset, settings, seed, train)
         )
         if comparison is None:
-            return *train(processes, settings, rng), None
+            return None
         columns = CodedColumns.of(X)
         X_trees = columns(X)
         seconds = _SECONDS * X_trees.size
@@ -159,23 +180,20 @@ def with_mean(
             None if comparison is None else comparison.check,
         )
     except _Unpromising:
-        return *train(processes, settings, rng), None
+        return None
     mean = replace(mean, columns=columns)
+    if comparison is not None:
+        judged = _unless_it_fails(lambda: comparison.judged(mean, scores))
+        if judged is None:
+            return None
+        mean, compare = judged
+        return mean, scores, replace(settings, compare_kernels=compare), rng
+    rows = _some_rows(processes, np.arange(len(X)), _ROWS, rng)
     with _all_may_be_in_the_mean():
-        if comparison is not None:
-            judged = _unless_it_fails(lambda: comparison.judged(mean, scores))
-            if judged is None:
-                return *train(processes, settings, rng), None
-            mean, compare = judged
-            settings = replace(settings, compare_kernels=compare)
-        else:
-            rows = _some_rows(processes, np.arange(len(X)), _ROWS, rng_copy)
-            mean, _ = beside_a_process(
-                mean, scores, X, rows, processes, offset, settings, rng_copy, train, _ROUNDS
-            )
-        values = mean.of(scores)
-        moved = [replace(data, prior=values[:, k] + offset) for k, data in enumerate(processes)]
-        return *train(moved, settings, rng_copy), mean
+        mean, _ = beside_a_process(
+            mean, scores, X, rows, processes, offset, settings, rng, train, _ROUNDS
+        )
+    return mean, scores, settings, rng
 
 
 def _boosting_applies(data: Data, target_of: Callable[[], Target], settings: Settings) -> bool:
