@@ -29,21 +29,15 @@ class Saved(NamedTuple):
     """Entries of a file, checked one by one, but for `models`, which `Models` checks."""
 
     space: Space
-    constraints: int
-    maximise: bool
+    #: Arguments of `Optimizer`, by name.
+    settings: dict[str, Any]
     kernels: list[str]
-    noise: list[float | None]
-    method: str
-    n_samples: int
-    n_initial: int
-    hyper: int
-    seed: int
+    acquisition: str
     asked: int
     infeasible_draws: int
     unsettled: int
     models: dict[str, Any]
     evaluations: list[dict[str, Any]]
-    acquisition: str
 
 
 def write_json(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
@@ -103,23 +97,26 @@ def _saved(state: dict[str, Any]) -> Saved:
         raise ValueError(f"seed must be digits, got {shown(seed)}")
     rows = _listed(state["evaluations"], "evaluations")
     ids: set[str] = set()
+    settings = {
+        "constraints": constraints,
+        "maximise": flag(state["maximise"], "maximise"),
+        "noise": [None if v is None else number(v, "noise") for v in noise],
+        "method": _text(state["method"], "method"),
+        "n_samples": whole(state["n_samples"], "n_samples", 1),
+        "n_initial": whole(state["n_initial"], "n_initial", 1),
+        "hyper": whole(state["hyper"], "hyper", 0),
+        "random_state": int(seed),
+    }
     return Saved(
         space,
-        constraints,
-        flag(state["maximise"], "maximise"),
+        settings,
         [_text(k, "kernels") for k in kernels],
-        [None if v is None else number(v, "noise") for v in noise],
-        _text(state["method"], "method"),
-        whole(state["n_samples"], "n_samples", 1),
-        whole(state["n_initial"], "n_initial", 1),
-        whole(state["hyper"], "hyper", 0),
-        int(seed),
+        _text(state["acquisition"], "acquisition"),
         whole(state["asked"], "asked", 0),
         whole(state["infeasible_draws"], "infeasible_draws", 0),
         whole(state["unsettled"], "unsettled", 0),
         _object(state["models"]),
         [_evaluation(_object(row), space, outputs, ids) for row in rows],
-        _text(state["acquisition"], "acquisition"),
     )
 
 
