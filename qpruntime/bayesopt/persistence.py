@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from qpruntime._atomic_file import open_regular, write_whole
 from qpruntime._sealed_file import damage_named, json_object
 from qpruntime._validation import flag, number, path_of, shown, whole
-from qpruntime.bayesopt.space import LARGEST, Space
+from qpruntime.bayesopt.space import LARGEST_VALUE, Space
 from qpruntime.errors import InputError
 
 __all__ = ["Saved", "damage", "read_json", "read_saved", "write_json"]
@@ -135,7 +135,7 @@ def _evaluation(row: dict[str, Any], space: Space, outputs: int, seen: set[str])
         None if v is None else number(v, f"a value {label}")
         for v in _listed(row["values"], f"values {label}", outputs)
     ]
-    if any(v is not None and abs(v) > LARGEST for v in values):
+    if any(v is not None and abs(v) > LARGEST_VALUE for v in values):
         raise ValueError(f"values {label} are beyond 1e100")
     awaited, failed = (_functions(row[name], f"{name} {label}", outputs) for name in _STATES)
     observed = {j for j, v in enumerate(values) if v is not None}
