@@ -238,7 +238,7 @@ class Drawn:
 
     @classmethod
     def at(cls, model: GPEstimator, X: ArrayLike | None, rng: np.random.Generator) -> Drawn:
-        """Return the source at the rows of X or of the fit, at 300 of them drawn if there are more."""
+        """Return the source at the rows of X or of the fit; of more than 300, at 300 drawn."""
         points = points_of(model, X)
         rows = np.arange(len(points))
         if rows.size > _ROWS:

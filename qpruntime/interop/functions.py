@@ -28,13 +28,11 @@ from qpruntime.interop.arguments import (
 from qpruntime.interop.compiled import compiled
 from qpruntime.interop.derivative_kernels import (
     BANDS,
-    NO_SLOPE,
     closed_many,
     derive_many,
     expected_many,
-    expected_of,
-    slope_of,
 )
+from qpruntime.interop.slopes import NO_SLOPE, expected_of, slope_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import ABSENT_LANDMARK, NO_RULE
 from qpruntime.projection.projector import Projector
