@@ -47,7 +47,7 @@ class Coding:
     ----------
     columns : sequence
         Names of the columns.
-    data : Frame
+    data : DataColumns
         Where the levels are taken from.
 
     Attributes

@@ -402,7 +402,7 @@ def observation_quantiles(
         Of linear predictors, with their offsets.
     likelihoods : sequence of Likelihood, length J
         With the parameters of each node.
-    family : Family
+    family : ObservationFamily
     seen : ndarray
         Observations of the fit: where those of a likelihood can be that is known by its density
         alone. Its latent values are then taken to be normal, with the mixture's moments.

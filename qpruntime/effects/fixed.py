@@ -77,7 +77,7 @@ class FixedBlock(EffectBlock):
     Parameters
     ----------
     terms : list of Fixed
-    data : Frame
+    data : DataColumns
     intercept : float or None
         Prior standard deviation of the intercept where columns are at their means; None for none.
     weights : ndarray, shape (N,), optional

@@ -99,7 +99,7 @@ def integrate(
 
     Parameters
     ----------
-    objective : Objective
+    objective : EffectsObjective
     mode : Mode
     how : {"auto", "mode", "grid", "ccd"}
         "auto" is a grid for up to two hyper-parameters, a composite design for up to eight and for
@@ -112,8 +112,8 @@ def integrate(
 
     Returns
     -------
-    nodes : Nodes
-    evaluations : list of Evaluation
+    nodes : HyperNodes
+    evaluations : list of ObjectiveValue
         Of the nodes, in their order.
     """
     choice(how, "integrate", INTEGRATIONS)

@@ -96,14 +96,14 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
 
     Attributes
     ----------
-    blocks_ : tuple of Block
+    blocks_ : tuple of EffectBlock
         Terms bound to the data of the fit.
-    family_ : Family
+    family_ : ObservationFamily
         Likelihood, classes, and what was learnt of it.
     theta_ : ndarray, shape (p,)
         Mode of the hyper-parameters, as `names_` has them; inside, where y has unit spread.
     names_ : tuple of str
-    state_ : State
+    state_ : EffectsState
         Posterior at all nodes of the hyper-parameters.
     log_evidence_ : float
         At the mode.

@@ -91,7 +91,7 @@ class EffectsObjective:
         Encoded observations.
     offset : ndarray, shape (N,)
     weights : ndarray, shape (N,), or None
-    family : Family
+    family : ObservationFamily
     tol : float
     max_sweeps : int
     operations : float, optional
@@ -287,7 +287,7 @@ class Assembly:
 
     Parameters
     ----------
-    blocks : list of Block
+    blocks : list of EffectBlock
 
     Attributes
     ----------

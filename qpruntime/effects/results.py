@@ -507,7 +507,7 @@ class MarginalMixture(NamedTuple):
 
     Attributes
     ----------
-    parts : tuple of Marginals, length J
+    parts : tuple of CorrectedMarginals, length J
         Of R numbers each.
     weights : ndarray, shape (J,)
     """

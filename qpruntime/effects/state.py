@@ -43,9 +43,9 @@ class EffectsState:
 
     Parameters
     ----------
-    objective : Objective
-    nodes : Nodes
-    evaluations : list of Evaluation
+    objective : EffectsObjective
+    nodes : HyperNodes
+    evaluations : list of ObjectiveValue
         Of the nodes.
     """
 

@@ -71,7 +71,7 @@ class EffectBlock(ABC):
     name : str
     labels : ndarray, shape (K,)
         What the effects are of: levels, areas, times, numbers of nodes.
-    pattern : Pattern
+    pattern : BlockPattern
         Of the precision (K, K).
     parameters : tuple of str
         Names of theta's p entries, as in "log sd".

@@ -113,7 +113,7 @@ class GPForecaster(Savable, BaseEstimator):
         Counts that have repeated exactly, which forecasts mix with those of the model.
     regressors_ : tuple or None
         Columns of X.
-    clock_ : Clock
+    clock_ : StepClock
         Origin and length of a step.
     last_ : float
         Step that forecasts begin after.

@@ -1,6 +1,6 @@
 """Write a table as a zarr v3 group: made beside its place, and given its name when it is whole.
 
-`qpruntime.table_format.zarr_layout` defines the content of the files; equal tables give equal files.
+`qpruntime.table_format.zarr_layout` says what is in the files; equal tables give equal files.
 """
 
 from __future__ import annotations

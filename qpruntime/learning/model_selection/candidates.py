@@ -91,10 +91,10 @@ class Candidate:
 
     Attributes
     ----------
-    fitted : Climbed
-    shape : Shape
+    fitted : FittedKernel
+    shape : KernelShape
     by_feature : bool
-    common : Climbed or None
+    common : FittedKernel or None
         The kernel with one shared length-scale, None if hold-out rows rule it out.
     holdout_densities : ndarray or None
         Log densities of the hold-out rows, if computed.
@@ -409,7 +409,7 @@ class KernelSelection:
 
     Attributes
     ----------
-    shape : Shape
+    shape : KernelShape
     processes : tuple of tuple of Candidate
         The selected candidate of each process, then others that all rows might prefer.
     rows : int

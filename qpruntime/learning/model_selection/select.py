@@ -432,7 +432,7 @@ def compare_kernels(
 
     Returns
     -------
-    int, Kernel, Settled
+    int, Kernel, ScoredEngine
         Index of the selected candidate, its kernel and its engine.
     """
     m = min(FIRST_INDUCING, max(1, len(candidates[0].search.data.y) // 4))

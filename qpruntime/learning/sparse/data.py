@@ -57,7 +57,7 @@ def on_sample(
     Parameters
     ----------
     ground : SparseFitData
-    rows : Rows
+    rows : ChunkedRows
         The sample.
     place : Place
     choose : callable or None
