@@ -172,7 +172,7 @@ class Surrogate:
     def posterior_variance(self, X: Array, whitened: Array) -> Array:
         """Variance of the function, shape (T,), from `whiten(X)`."""
         explained = np.einsum("nt,nt->t", whitened, whitened)
-        return np.maximum(self.prior_variance(X) - explained, 0.0)
+        return np.asarray(np.maximum(self.prior_variance(X) - explained, 0.0))
 
     def predict(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the function, without noise, both of shape (T,)."""

@@ -187,7 +187,7 @@ def check_calibration(
 def points_of(model: GPEstimator, X: ArrayLike | None) -> Array:
     """Return the rows that a fit is judged at, as the user has them: X, or those of the fit."""
     if X is not None:
-        return model.validatepoints_of(X)
+        return model.validate_points(X)
     if not len(model.X_train_) or getattr(model, "warp_", None) is not None:
         raise InputError("the rows of this fit were not kept as they came: pass X")
     return model.X_train_

@@ -213,7 +213,7 @@ def block_pattern(patterns: list[BlockPattern]) -> BlockPattern:
 COMPLEX_STEP = 1e-30
 
 
-def with_complex_step(theta: Array, k: int) -> NDArray[np.complex128]:
+def with_complex_step(theta: Array, k: int) -> NDArray[Any]:
     """Return theta with a step in entry k: there f has the slope ``f.imag / COMPLEX_STEP``."""
     moved = theta.astype(complex)
     moved[k] += 1j * COMPLEX_STEP
