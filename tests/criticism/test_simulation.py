@@ -151,6 +151,6 @@ def test_three_standard_errors_are_worth_a_sentence():
 
 
 def test_labels_of_one_class_are_drawn_again(labels, monkeypatch):
-    monkeypatch.setattr(simulation, "observed", lambda model, f, rng: np.ones(f.size))
+    monkeypatch.setattr(simulation, "drawn_outcomes", lambda model, f, rng: np.ones(f.size))
     with pytest.raises(qp.InputError, match="100 draws in a row had labels of one class"):
         qp.check_calibration(labels, 10, random_state=0)
