@@ -1,4 +1,4 @@
-"""The seam of acquisitions: what makes a point worth evaluating, and those that have a name.
+"""Acquisitions: what makes a point worth evaluating, and those that have a name.
 
 An acquisition is one function. It is handed what is known and returns worths, itself a function of
 points; the optimiser looks for the best point. A new one with a name is a line in `NAMED`.
@@ -328,7 +328,7 @@ def complain(unsettled: int, n_samples: int) -> None:
         )
 
 
-# --- The seam of acquisitions: what makes a point worth evaluating, and those that have a name.
+# --- Acquisitions that have a name, and the best point of any.
 
 #: Worths of points (T, d) of the unit cube: (T,), or (K + 1, T), one row a function, where the
 #: knowledge has prices. The largest is best.

@@ -19,7 +19,15 @@ from qpruntime.bayesopt.surrogate import Surrogate
 from qpruntime.errors import InputError
 from qpruntime.kernels.random_features import PriorDraws, stationary_terms
 
-__all__ = ["FEATURES", "LARGEST", "Minimisers", "Paths", "draw", "sample_minimisers", "sobol"]
+__all__ = [
+    "FEATURES",
+    "Minimisers",
+    "Paths",
+    "check_coordinates",
+    "draw",
+    "sample_minimisers",
+    "sobol",
+]
 
 # --- Functions drawn from a posterior, whole: random features corrected by Matheron's rule.
 #
@@ -98,7 +106,7 @@ class Paths:
 # --- Samples of the constrained minimiser: draw every function whole, and minimise what was drawn.
 
 #: Coordinates of a Sobol sequence.
-LARGEST = int(qmc.Sobol.MAXDIM)
+_MAX_COORDINATES = int(qmc.Sobol.MAXDIM)
 
 #: Points of the first look for each draw, and draws until one has a feasible point.
 _GRID, _REDRAWS = 1024, 10
@@ -112,13 +120,18 @@ class Minimisers(NamedTuple):
     feasible: NDArray[np.bool_]
 
 
-def sobol(n: int, d: int, rng: np.random.Generator) -> Array:
-    """Return n scrambled Sobol points of the unit cube, n rounded up to a power of 2."""
-    if d > LARGEST:
+def check_coordinates(d: int) -> None:
+    """Raise `InputError` if there is no Sobol sequence in d coordinates."""
+    if d > _MAX_COORDINATES:
         raise InputError(
-            f"{d} coordinates are more than the {LARGEST} that designs by Sobol's sequence have: "
+            f"{d} coordinates are more than the {_MAX_COORDINATES} that Sobol's sequence has: "
             "leave out variables, or choices of a category, each of which is a coordinate"
         )
+
+
+def sobol(n: int, d: int, rng: np.random.Generator) -> Array:
+    """Return n scrambled Sobol points of the unit cube, n rounded up to a power of 2."""
+    check_coordinates(d)
     power = max(0, int(np.ceil(np.log2(max(n, 1)))))
     return np.asarray(qmc.Sobol(d, rng=rng).random_base2(power)[:n])
 

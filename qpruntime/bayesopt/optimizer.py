@@ -502,24 +502,17 @@ class Optimizer:
             raise InputError(
                 f"{path} was begun with acquisition={saved.acquisition}: pass the same acquisition"
             )
-        kernels = kernels_of(kernel, saved.constraints + 1)
+        kernels = kernels_of(kernel, saved.settings["constraints"] + 1)
         if [spelt(k) for k in kernels] != saved.kernels:
             raise InputError(f"{path} was begun with kernel={saved.kernels}: pass the same kernel")
         space, names = saved.space, saved.space.names
         with damage(path):
             opt = cls(
                 np.column_stack(space.box) if names is None else None,
-                saved.constraints,
-                kernel,
-                saved.noise,
-                saved.method,
-                saved.n_samples,
-                n_initial=saved.n_initial,
-                hyper=saved.hyper,
-                random_state=saved.seed,
+                kernel=kernel,
                 space=None if names is None else dict(zip(names, space.variables, strict=True)),
-                maximise=saved.maximise,
                 acquisition=chosen,
+                **saved.settings,
             )
             opt._asked = saved.asked
             opt.infeasible_draws, opt.unsettled = saved.infeasible_draws, saved.unsettled

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from qpruntime._atomic_file import open_regular, write_whole
 from qpruntime._sealed_file import damage_named, json_object
 from qpruntime._validation import flag, number, path_of, shown, whole
-from qpruntime.bayesopt.space import LARGEST, Space
+from qpruntime.bayesopt.space import LARGEST_VALUE, Space
 from qpruntime.errors import InputError
 
 __all__ = ["Saved", "damage", "read_json", "read_saved", "write_json"]
@@ -29,21 +29,15 @@ class Saved(NamedTuple):
     """Entries of a file, checked one by one, but for `models`, which `Models` checks."""
 
     space: Space
-    constraints: int
-    maximise: bool
+    #: Arguments of `Optimizer`, by name.
+    settings: dict[str, Any]
     kernels: list[str]
-    noise: list[float | None]
-    method: str
-    n_samples: int
-    n_initial: int
-    hyper: int
-    seed: int
+    acquisition: str
     asked: int
     infeasible_draws: int
     unsettled: int
     models: dict[str, Any]
     evaluations: list[dict[str, Any]]
-    acquisition: str
 
 
 def write_json(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
@@ -103,23 +97,26 @@ def _saved(state: dict[str, Any]) -> Saved:
         raise ValueError(f"seed must be digits, got {shown(seed)}")
     rows = _listed(state["evaluations"], "evaluations")
     ids: set[str] = set()
+    settings = {
+        "constraints": constraints,
+        "maximise": flag(state["maximise"], "maximise"),
+        "noise": [None if v is None else number(v, "noise") for v in noise],
+        "method": _text(state["method"], "method"),
+        "n_samples": whole(state["n_samples"], "n_samples", 1),
+        "n_initial": whole(state["n_initial"], "n_initial", 1),
+        "hyper": whole(state["hyper"], "hyper", 0),
+        "random_state": int(seed),
+    }
     return Saved(
         space,
-        constraints,
-        flag(state["maximise"], "maximise"),
+        settings,
         [_text(k, "kernels") for k in kernels],
-        [None if v is None else number(v, "noise") for v in noise],
-        _text(state["method"], "method"),
-        whole(state["n_samples"], "n_samples", 1),
-        whole(state["n_initial"], "n_initial", 1),
-        whole(state["hyper"], "hyper", 0),
-        int(seed),
+        _text(state["acquisition"], "acquisition"),
         whole(state["asked"], "asked", 0),
         whole(state["infeasible_draws"], "infeasible_draws", 0),
         whole(state["unsettled"], "unsettled", 0),
         _object(state["models"]),
         [_evaluation(_object(row), space, outputs, ids) for row in rows],
-        _text(state["acquisition"], "acquisition"),
     )
 
 
@@ -138,7 +135,7 @@ def _evaluation(row: dict[str, Any], space: Space, outputs: int, seen: set[str])
         None if v is None else number(v, f"a value {label}")
         for v in _listed(row["values"], f"values {label}", outputs)
     ]
-    if any(v is not None and abs(v) > LARGEST for v in values):
+    if any(v is not None and abs(v) > LARGEST_VALUE for v in values):
         raise ValueError(f"values {label} are beyond 1e100")
     awaited, failed = (_functions(row[name], f"{name} {label}", outputs) for name in _STATES)
     observed = {j for j, v in enumerate(values) if v is not None}

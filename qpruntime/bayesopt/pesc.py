@@ -123,7 +123,6 @@ class Conditioned:
         """`predict` at the points of a base of the same frame."""
         star = self._star
         to_star = self.frame.between(base, star)[:, :, 0]
-        mean, variance = np.empty(base.mean.shape), np.empty(base.mean.shape)
         cross = np.concatenate([to_star[:, :, None], base.cross], axis=2)
         cross[0, :, 1:] -= cross[0, :, :1]
         cross[0, :, 0] = 0.0
@@ -528,7 +527,7 @@ class ObservedFunctions:
             W = s.whiten(X)
             white.append(W)
             mean.append(s.posterior_mean(X))
-            variance.append(np.maximum(s.prior_variance(X) - np.einsum("nt,nt->t", W, W), 0.0))
+            variance.append(s.posterior_variance(X, W))
             cross.append(s.covariance(X, self.points) - W.T @ Z)
         return IndependentPosteriors(X, np.array(mean), np.array(variance), np.array(cross), white)
 

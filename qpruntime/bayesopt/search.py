@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr
 
 from qpruntime._typing import Array
-from qpruntime.bayesopt.minimisers import LARGEST, sobol
+from qpruntime.bayesopt.minimisers import check_coordinates, sobol
 from qpruntime.bayesopt.space import Space
 from qpruntime.bayesopt.surrogate import Surrogate
 from qpruntime.errors import InputError
@@ -29,12 +29,7 @@ _BEST, _ROUND, _SPREADS = 4, 96, (0.08, 0.025, 0.008, 0.002)
 
 def largest_design(space: Space, n: int) -> None:
     """Raise `InputError` if there is no design of n points."""
-    if space.d > LARGEST:
-        raise InputError(
-            f"{len(space.variables)} variables make {space.d} coordinates, more than the {LARGEST} "
-            "that Sobol's sequence has: leave out variables, or choices of a category, each of "
-            "which is a coordinate"
-        )
+    check_coordinates(space.d)
     most = max(_NUMBERS // space.d, space.d + 1)
     if n > most:
         raise InputError(f"n_initial must be at most {most} in {space.d} coordinates, got {n}")

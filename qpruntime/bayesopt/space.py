@@ -19,12 +19,12 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime._typing import Array
 from qpruntime._validation import choice as one_of
 from qpruntime._validation import finite, flag, number, real, shown, whole
-from qpruntime.bayesopt.surrogate import points
+from qpruntime.bayesopt.surrogate import noise_variance, points
 from qpruntime.errors import InputError
 from qpruntime.kernels.random_features import stationary_terms
 
 __all__ = [
-    "LARGEST",
+    "LARGEST_VALUE",
     "Box",
     "Category",
     "Integer",
@@ -50,7 +50,7 @@ Choice = str | int | float | bool | None
 Points = ArrayLike | Mapping[str, Choice] | Sequence[Mapping[str, Choice]]
 
 #: Values of functions are within; their squares are finite.
-LARGEST = 1e100
+LARGEST_VALUE = 1e100
 
 
 def kernels_of(
@@ -81,16 +81,7 @@ def noises_of(noise: object, outputs: int) -> list[float | None]:
             f"noise must be one variance or a list of {outputs}, the objective's first; "
             f"got {len(noises)}"
         )
-    variances: list[float | None] = []
-    for value in noises:
-        if value is None:
-            variances.append(None)
-            continue
-        variance = number(value, "noise")
-        if variance < 0.0:
-            raise InputError(f"noise is a variance: it must not be negative, got {variance:g}")
-        variances.append(variance)
-    return variances
+    return [None if value is None else noise_variance(value) for value in noises]
 
 
 def prices_of(cost: object, outputs: int) -> Array:
@@ -156,7 +147,7 @@ def outcome(value: object, name: str, shape: tuple[int, ...]) -> Array:
         if shape == (0,):
             wanted = "left out, as there are no constraints"
         raise InputError(f"{name} must be {wanted}, got shape {values.shape}")
-    if np.isinf(values).any() or (np.abs(values[np.isfinite(values)]) > LARGEST).any():
+    if np.isinf(values).any() or (np.abs(values[np.isfinite(values)]) > LARGEST_VALUE).any():
         raise InputError(
             f"{name} is {values}: values must be within 1e100; tell NaN for what failed"
         )
@@ -423,11 +414,10 @@ def box(bounds: object) -> Box:
 
 # --- Variables in a user's terms: reals, integers and categories, and the numbers kept for them.
 #
-# A category is kept as the number of its choice. How numbers become a point of the unit cube is in
-# `space`.
+# A category is kept as the number of its choice. `Space` makes points of the unit cube of numbers.
 
 #: Integers beyond are not all doubles.
-_LARGEST = 2**53
+_LARGEST_INTEGER = 2**53
 
 
 @dataclass(frozen=True)
@@ -500,8 +490,9 @@ class Integer:
     log: bool = False
 
     def __post_init__(self) -> None:
-        low, high = whole(self.low, "low", -_LARGEST), whole(self.high, "high", -_LARGEST)
-        if high > _LARGEST:
+        low = whole(self.low, "low", -_LARGEST_INTEGER)
+        high = whole(self.high, "high", -_LARGEST_INTEGER)
+        if high > _LARGEST_INTEGER:
             raise InputError(f"high must be at most 2^53, got {high}: give a Real instead")
         _ends(low, high, flag(self.log, "log"), 0.5)
         _set(self, low=low, high=high)

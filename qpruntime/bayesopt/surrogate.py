@@ -27,6 +27,7 @@ __all__ = [
     "SurrogateData",
     "default_kernel",
     "most_probable",
+    "noise_variance",
     "points",
     "slice_samples",
     "units",
@@ -35,6 +36,14 @@ __all__ = [
 #: Noise of noise-free data, relative to the prior variance: 1e-16 times the condition
 #: number of K is what is lost.
 _LEAST_NOISE = 1e-10
+
+
+def noise_variance(noise: object) -> float:
+    """Return the variance of a function's noise, or raise `InputError`."""
+    variance = number(noise, "noise")
+    if variance < 0.0:
+        raise InputError(f"noise is a variance: it must not be negative, got {variance:g}")
+    return variance
 
 
 def points(X: object, name: str, d: int | None = None) -> Array:
@@ -102,9 +111,7 @@ class Surrogate:
         self.kernel = kernel
         self.X = points(X, "X")
         self.y = finite(y, "y", (len(self.X),))
-        variance = number(noise, "noise")
-        if variance < 0.0:
-            raise InputError(f"noise is a variance: it must not be negative, got {variance:g}")
+        variance = noise_variance(noise)
         self.mean = number(mean, "mean")
         somewhere = self.X[:1] if len(self.X) else np.zeros((1, self.X.shape[1]))
         # A WhiteKernel is on the diagonal of k(X), and not in k(X, Y).
@@ -162,12 +169,16 @@ class Surrogate:
             return np.full(len(X), self.mean)
         return self.mean + self.covariance(X, self.X) @ self.weights
 
+    def posterior_variance(self, X: Array, whitened: Array) -> Array:
+        """Variance of the function, shape (T,), from `whiten(X)`."""
+        explained = np.einsum("nt,nt->t", whitened, whitened)
+        return np.asarray(np.maximum(self.prior_variance(X) - explained, 0.0))
+
     def predict(self, X: ArrayLike) -> tuple[Array, Array]:
         """Mean and variance of the function, without noise, both of shape (T,)."""
         X_checked = points(X, "X", self.X.shape[1])
-        Z = self.whiten(X_checked)
-        variance = self.prior_variance(X_checked) - np.einsum("nt,nt->t", Z, Z)
-        return self.posterior_mean(X_checked), np.maximum(variance, 0.0)
+        variance = self.posterior_variance(X_checked, self.whiten(X_checked))
+        return self.posterior_mean(X_checked), variance
 
     def joined(self, X: Array, y: Array) -> Surrogate:
         """Return the same function with more observations."""

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from qpruntime._typing import Array
 from qpruntime._validation import whole
 from qpruntime.criticism.loo import leave_one_out, one_process, outcomes_of, rows_of
-from qpruntime.criticism.simulation import observed
+from qpruntime.criticism.simulation import drawn_outcomes, points_of
 from qpruntime.errors import InputError
 from qpruntime.estimators.base import GPEstimator
 from qpruntime.estimators.classifier import GPClassifier
@@ -104,7 +104,7 @@ def to_arviz(
     def single(**values: Array) -> Dataset:
         return xarray.Dataset({k: (("row",), v) for k, v in values.items()}, {"row": rows})
 
-    predicted = np.array([observed(model, latent, rng) for latent in f])
+    predicted = np.array([drawn_outcomes(model, latent, rng) for latent in f])
     held_out = leave_one_out(model)
     groups = {
         "posterior": drawn(f=centre + unit * f),
@@ -126,9 +126,7 @@ def _draws(
             model.restore_covariances()
             post = one_process(model, "draws")
         return post.sample(n_samples=count, random_state=rng)
-    if X is None and (not len(model.X_train_) or getattr(model, "warp_", None) is not None):
-        raise InputError("the rows of this fit were not kept as they came: pass X")
-    points = model.X_train_ if X is None else model.validate_points(X)
+    points = points_of(model, X)
     if len(points) != solution.held_rows:
         raise InputError(f"X must have the {solution.held_rows} rows of the fit, got {len(points)}")
     if (getattr(model, "exposure_", np.ones(0)) != 1.0).any():

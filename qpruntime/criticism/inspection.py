@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from qpruntime._typing import Array
 from qpruntime._validation import central_levels, choice, generator, shown, whole
 from qpruntime.dataframes.encoding import column_numbers, held, names_of, permuted, rows_of
+from qpruntime.dataframes.levels import object_array
 from qpruntime.dataframes.readers import columns_of, is_frame, of_array
 from qpruntime.errors import InputError
 from qpruntime.estimators.base import GPEstimator
@@ -173,27 +174,38 @@ def partial_dependence(
     rng, tails = generator(random_state), central_levels(level)
     if isinstance(model, GPClassifier) and len(model.classes_) > 2:
         raise InputError("partial dependence is of one latent function, not of several classes")
-    (k,) = column_numbers(X, [column])
-    if k < 0:
-        raise InputError(f"X has no column {shown(column)}: it has {shown(names_of(X))}")
+    (k,) = _chosen(X, [column])
     places, categorical = _places(X, k, values, whole(n_values, "n_values", 2))
     count, wanted = len(X), whole(n_rows, "n_rows", 1)
     if count > wanted:
         X = rows_of(X, np.sort(rng.choice(count, wanted, replace=False)))
-    curves = []
-    for value in places:
-        rows = held(X, k, value)
-        if kind == "latent":
-            latent: Callable[..., tuple[Array, Array]] = model.latent
-            mean, covariance = latent(rows, full_covariance=True)
-            reach = ndtri(tails[1]) * np.sqrt(covariance.mean())
-            curves.append((mean.mean(), mean.mean() - reach, mean.mean() + reach))
-        else:
-            draws = _given(model, model.sample_latent(rows, n_draws, rng)).mean(axis=1)
-            curves.append((_means(model, rows).mean(), *np.quantile(draws, tails)))
+    by_value = (held(X, k, value) for value in places)
+    curves = [
+        _latent_average(model, rows, tails)
+        if kind == "latent"
+        else _mean_average(model, rows, tails, n_draws, rng)
+        for rows in by_value
+    ]
     middle, low, high = np.array(curves).T
     name = names_of(X)[k]
     return PartialDependence(name, places, categorical, middle, low, high, kind, float(level))
+
+
+def _latent_average(model: GPEstimator, rows: Rows, tails: Array) -> tuple[float, float, float]:
+    """Average of the latent function over rows, and the ends of its interval."""
+    latent: Callable[..., tuple[Array, Array]] = model.latent
+    mean, covariance = latent(rows, full_covariance=True)
+    reach = ndtri(tails[1]) * np.sqrt(covariance.mean())
+    return mean.mean(), mean.mean() - reach, mean.mean() + reach
+
+
+def _mean_average(
+    model: GPEstimator, rows: Rows, tails: Array, n_draws: int, rng: np.random.Generator
+) -> tuple[float, float, float]:
+    """Average of E[y|f] over rows, and the ends of its interval, from joint draws of f."""
+    draws = _given(model, model.sample_latent(rows, n_draws, rng)).mean(axis=1)
+    low, high = np.quantile(draws, tails)
+    return _means(model, rows).mean(), low, high
 
 
 def _places(X: Rows, k: int, values: Values | None, count: int) -> tuple[np.ndarray, bool]:
@@ -207,9 +219,7 @@ def _places(X: Rows, k: int, values: Values | None, count: int) -> tuple[np.ndar
         present = sorted({level for level in column.levels if level is not None}, key=str)
         gaps = [None] if None in column.levels else []
         levels = [*present, *gaps] if values is None else list(values)
-        level_array = np.empty(len(levels), dtype=object)
-        level_array[:] = levels
-        return level_array, True
+        return object_array(levels), True
     if values is not None:
         return np.asarray(values, dtype=float), False
     assert column.numbers is not None

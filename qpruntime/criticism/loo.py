@@ -194,7 +194,7 @@ def _evidences(model: Criticised) -> dict[str, float]:
     """Log evidence in units of the data, corrected, with its spread; nan where there is none."""
     bare = isinstance(model, ClassPosterior | Posterior)
     posts: tuple[Posterior, ...] = all_of(model) if bare else processes_of(model)  # type: ignore[arg-type]
-    unit = 1.0 if isinstance(model, ClassPosterior | Posterior) else model.latent_units()[1]
+    unit = 1.0 if bare else model.latent_units()[1]  # type: ignore[union-attr]
     evidences = {"log_evidence": math.nan, "corrected": math.nan, "spread": math.nan}
     if len(posts) > 1:
         return evidences

@@ -24,8 +24,9 @@ from qpruntime.inference.solution_protocol import draws
 from qpruntime.learning.options import new_generator
 from qpruntime.predictive.counts import LINKS
 from qpruntime.predictive.density import log_density
+from qpruntime.predictive.distribution import observed
 
-__all__ = ["Calibration", "Drawn", "check_calibration", "observed"]
+__all__ = ["Calibration", "Drawn", "check_calibration", "drawn_outcomes", "points_of"]
 
 
 #: Rows of a simulation at most, and those whose ranks are kept.
@@ -165,28 +166,17 @@ def check_calibration(
             "missing values: use learn=False"
         )
     rng = new_generator(random_state)
-    points = _points(model, X)
-    exposure = getattr(model, "exposure_", None)
-    row_indices = np.arange(len(points))
-    if row_indices.size > _ROWS:
-        row_indices = np.sort(rng.choice(row_indices, _ROWS, replace=False))
-    if exposure is not None:
-        exposure = (
-            exposure[row_indices] if X is None and exposure.size else np.ones(row_indices.size)
-        )
-    points = points[row_indices]
-    (prior,) = model.prior_means(points)
-    simulated = Drawn(
-        model, np.broadcast_to(prior, row_indices.size), model.kernel_inputs(points), exposure
-    )
-    kept = rng.permutation(row_indices.size)[:_KEPT]
+    simulated = Drawn.at(model, X, rng)
+    kept = rng.permutation(len(simulated.points))[:_KEPT]
     z = np.empty((count, kept.size))
     for i in range(count):
         f, y = simulated.once(rng)
         with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             if anew:
-                again = clone(model).fit(points, simulated.outcomes(y), *simulated.exposures)
-                mean, variance = again.latent(points)
+                again = clone(model).fit(
+                    simulated.points, simulated.outcomes(y), *simulated.exposures
+                )
+                mean, variance = again.latent(simulated.points)
                 f = simulated.raw(f)
             else:
                 mean, variance = simulated.inferred(y)
@@ -194,8 +184,8 @@ def check_calibration(
     return _summed(z, anew)
 
 
-def _points(model: GPEstimator, X: ArrayLike | None) -> Array:
-    """Rows to draw at, as the user has them."""
+def points_of(model: GPEstimator, X: ArrayLike | None) -> Array:
+    """Return the rows that a fit is judged at, as the user has them: X, or those of the fit."""
     if X is not None:
         return model.validate_points(X)
     if not len(model.X_train_) or getattr(model, "warp_", None) is not None:
@@ -226,26 +216,37 @@ class Drawn:
     Parameters
     ----------
     model : fitted estimator
-    prior : ndarray, shape (N,)
-        Prior mean of the latent function.
-    inputs : ndarray, shape (N, d)
-        Rows as the kernel takes them.
+    points : ndarray, shape (N, d)
+        Rows as the user has them.
     exposure : ndarray, shape (N,), or None
         Of counts.
     """
 
-    def __init__(
-        self, model: GPEstimator, prior: Array, inputs: Array, exposure: Array | None
-    ) -> None:
+    def __init__(self, model: GPEstimator, points: Array, exposure: Array | None) -> None:
+        (prior,) = model.prior_means(points)
+        inputs = model.kernel_inputs(points)
         only_mode(model, "data are drawn")
         self.model, self.exposures = model, () if exposure is None else (exposure,)
         kernel = model.kernel_
         assert not isinstance(kernel, tuple), "there is one latent function"
-        self.K, self.prior = kernel(inputs), prior
-        self.slope, self.shift = np.ones(len(prior)), np.zeros(len(prior))
+        self.points, self.prior = points, np.broadcast_to(prior, len(points))
+        self.K = kernel(inputs)
+        self.slope, self.shift = np.ones(len(points)), np.zeros(len(points))
         if exposure is not None:
             slope, shift = LINKS[getattr(model, "link_", "")].exposed(exposure)
             self.slope, self.shift = self.slope * slope, self.shift + shift
+
+    @classmethod
+    def at(cls, model: GPEstimator, X: ArrayLike | None, rng: np.random.Generator) -> Drawn:
+        """Return the source at the rows of X or of the fit; of more than 300, at 300 drawn."""
+        points = points_of(model, X)
+        rows = np.arange(len(points))
+        if rows.size > _ROWS:
+            rows = np.sort(rng.choice(rows, _ROWS, replace=False))
+        exposure = getattr(model, "exposure_", None)
+        if exposure is not None:
+            exposure = exposure[rows] if X is None and exposure.size else np.ones(rows.size)
+        return cls(model, points[rows], exposure)
 
     def once(self, rng: np.random.Generator) -> tuple[Array, Array]:
         """Draw a latent function (N,), and encoded observations of it (N,).
@@ -257,7 +258,7 @@ class Drawn:
         """
         for _ in range(_TRIES):
             f = draws(self.prior, self.K, 1, rng)[0]
-            y = observed(self.model, self.slope * f + self.shift, rng)
+            y = drawn_outcomes(self.model, self.slope * f + self.shift, rng)
             if not isinstance(self.model, GPClassifier) or abs(y.sum()) < y.size:
                 return f, y
         raise InputError(
@@ -285,7 +286,7 @@ class Drawn:
         return self.raw(y)
 
 
-def observed(model: GPEstimator, f: Array, rng: np.random.Generator) -> Array:
+def drawn_outcomes(model: GPEstimator, f: Array, rng: np.random.Generator) -> Array:
     """Draw encoded observations of latent values (N,) that have taken in the exposure."""
     likelihood = model.fitted_likelihood
     if likelihood is None:
@@ -298,5 +299,4 @@ def observed(model: GPEstimator, f: Array, rng: np.random.Generator) -> Array:
         raise InputError(
             f"likelihood {likelihood.name!r} has no draws: it is known by its density alone"
         )
-    response = likelihood.given(f, likelihood.theta)
-    return np.asarray(response.rvs(size=f.shape, random_state=rng), dtype=float)
+    return observed(likelihood, f, rng)

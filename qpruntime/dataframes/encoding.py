@@ -32,10 +32,8 @@ __all__ = [
     "held",
     "indicator_rows",
     "names_of",
-    "numbers_of",
     "permuted",
     "rows_of",
-    "sorted_levels",
 ]
 
 # --- Levels of groups as numbers 0, 1, ..., also of combinations of several columns.
@@ -49,7 +47,7 @@ class Coding:
     ----------
     columns : sequence
         Names of the columns.
-    data : Frame
+    data : DataColumns
         Where the levels are taken from.
 
     Attributes

@@ -11,13 +11,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from qpruntime._typing import Array
-from qpruntime._validation import finite, real
+from qpruntime._validation import finite, floats, no_text, real, unmasked
+from qpruntime.dataframes.encoding import EncodedTable
+from qpruntime.dataframes.readers import Column, Frame, columns_of, is_frame, of_array
 from qpruntime.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,12 +27,6 @@ if TYPE_CHECKING:
     from distributed import Client
     from zarr import Array as ZarrArray
     from zarr.storage import StorePath
-
-from typing import Any
-
-from qpruntime._validation import floats, no_text, unmasked
-from qpruntime.dataframes.encoding import EncodedTable
-from qpruntime.dataframes.readers import Column, Frame, columns_of, is_frame, of_array
 
 __all__ = [
     "CHUNK",

@@ -340,7 +340,7 @@ def energy(
         The sum of the weights of all rows: a weight of 2 is the row twice.
     power : float
         alpha of power EP.
-    log_z : Evidence
+    log_z : LogNormaliser
     dtype : dtype, optional
         Of the exponentials of pairs of inducing inputs.
     scale : float, optional

@@ -43,9 +43,9 @@ __all__ = [
 
 #: Names of statisticians where the package has others.
 ALIASES = {"poisson": "poisson-exp", "bernoulli": "logistic", "logit": "logistic"}
-# The median absolute deviation of a normal is its standard deviation over this, and the distance
-# between its 5 and 95 % points is so many standard deviations.
-_MAD, _CENTRAL = 1.4826, 3.2897
+#: The median absolute deviation of a normal is its standard deviation over this, and the distance
+#: between its 5 and 95 % points is so many standard deviations.
+MAD_SCALE, _CENTRAL = 1.4826, 3.2897
 #: Prior standard deviation of the logarithm of a learnt parameter, around its start.
 SPREAD = 2.0
 
@@ -283,7 +283,7 @@ def _scale_of(y: Array, centred: bool, weights: Array | None) -> tuple[float, fl
     centre = _weighted_quantile(y, 0.5, weights) if centred else 0.0
     low, high = (_weighted_quantile(y - centre, q, weights) for q in (0.05, 0.95))
     reach = (high - low) / _CENTRAL if centred else max(abs(low), abs(high)) / (0.5 * _CENTRAL)
-    spread = max(_MAD * _weighted_quantile(np.abs(y - centre), 0.5, weights), reach)
+    spread = max(MAD_SCALE * _weighted_quantile(np.abs(y - centre), 0.5, weights), reach)
     spread = spread or float(np.sqrt(np.average((y - centre) ** 2, weights=weights)))
     # If all rows are equal, the spread is rounding alone.
     least = 1e-14 * float(np.abs(y).max())
@@ -402,7 +402,7 @@ def observation_quantiles(
         Of linear predictors, with their offsets.
     likelihoods : sequence of Likelihood, length J
         With the parameters of each node.
-    family : Family
+    family : ObservationFamily
     seen : ndarray
         Observations of the fit: where those of a likelihood can be that is known by its density
         alone. Its latent values are then taken to be normal, with the mixture's moments.

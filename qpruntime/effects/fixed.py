@@ -19,7 +19,7 @@ from qpruntime._typing import Array
 from qpruntime._validation import flag, number, shown
 from qpruntime.dataframes.levels import numbers_of, object_array
 from qpruntime.dataframes.readers import DataColumns
-from qpruntime.effects.term import EffectBlock, Term, diagonal_pattern
+from qpruntime.effects.term import EffectBlock, Term, diagonal_pattern, units_of_columns
 from qpruntime.errors import InputError
 
 __all__ = ["Fixed", "FixedBlock"]
@@ -77,7 +77,7 @@ class FixedBlock(EffectBlock):
     Parameters
     ----------
     terms : list of Fixed
-    data : Frame
+    data : DataColumns
     intercept : float or None
         Prior standard deviation of the intercept where columns are at their means; None for none.
     weights : ndarray, shape (N,), optional
@@ -180,11 +180,7 @@ class FixedBlock(EffectBlock):
     @property
     def raw(self) -> Array:
         """Matrix that turns effects into coefficients in the columns' own units, (K, K)."""
-        K = self.size
-        transform = np.diag(np.concatenate([np.ones(K - len(self.scale)), 1.0 / self.scale]))
-        if self.intercept:
-            transform[0, 1:] = -self.centre / self.scale
-        return transform
+        return units_of_columns(self.intercept, self.centre, self.scale)
 
     def readings(self) -> tuple[NDArray[Any], sparse.csr_array]:
         """Coefficients in the columns' own units."""

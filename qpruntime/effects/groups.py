@@ -15,20 +15,19 @@ from qpruntime._validation import flag, shown
 from qpruntime.dataframes.encoding import Coding, indicator_rows
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.term import (
+    COMPLEX_STEP,
     DEVIATION,
     LOG_DEVIATION,
     BlockPattern,
     EffectBlock,
     Term,
-    covariance_of,
     deviation_prior,
-    log_det_of,
-    log_prior_of_partials,
-    precision_of,
+    units_of_columns,
+    with_complex_step,
 )
 from qpruntime.errors import InputError
 
-__all__ = ["Groups", "GroupsBlock"]
+__all__ = ["Groups", "GroupsBlock", "covariance_of"]
 
 
 @restorable("groups/1")
@@ -185,10 +184,7 @@ class GroupsBlock(EffectBlock):
     @property
     def raw(self) -> Array:
         """Matrix (d, d) that turns a level's numbers into those of the columns as they are."""
-        transform = np.diag(np.concatenate([np.ones(int(self.intercept)), 1.0 / self.scale]))
-        if self.intercept:
-            transform[0, 1:] = -self.centre / self.scale
-        return transform
+        return units_of_columns(self.intercept, self.centre, self.scale)
 
     def _full(self, theta: Array) -> Array:
         d = self.width
@@ -245,3 +241,61 @@ def _units(
         what = f"is {values[0]:g} in all rows" if centred else "is 0 in all rows"
         raise InputError(f"column {shown(name)}, which has slopes, {what}: leave it out")
     return centre, spread
+
+
+# --- Covariances S = D R D of the d random effects of a group ------------------------------------
+
+
+def _factor(theta: Array, d: int) -> Array:
+    """Cholesky factor of S; of complex theta too."""
+    std, partial = np.exp(theta[:d]), np.tanh(theta[d:])
+    L = np.zeros((d, d, *theta.shape[1:]), dtype=theta.dtype)
+    k = 0
+    for i in range(d):
+        remaining = np.ones(theta.shape[1:], dtype=theta.dtype)
+        for j in range(i):
+            L[i, j] = partial[k] * np.sqrt(remaining)
+            remaining = remaining * (1.0 - partial[k] ** 2)
+            k += 1
+        L[i, i] = np.sqrt(remaining)
+    return std[:, None] * L
+
+
+def covariance_of(theta: Array, d: int) -> Array:
+    """S, shape (d, d), or (d, d, D) for theta (p, D)."""
+    L = _factor(theta, d)
+    return np.asarray(np.einsum("ik...,jk...->ij...", L, L))
+
+
+def precision_of(theta: Array, d: int) -> tuple[Array, Array]:
+    """Inverse of S, shape (d, d), and its derivatives by theta, (p, d, d)."""
+
+    def inverse(at: Array) -> Array:
+        root = np.linalg.inv(_factor(at, d))
+        return root.T @ root
+
+    slopes = np.empty((len(theta), d, d))
+    for k in range(len(theta)):
+        slopes[k] = inverse(with_complex_step(theta, k)).imag / COMPLEX_STEP
+    return inverse(theta), slopes
+
+
+def log_det_of(theta: Array, d: int) -> tuple[float, Array]:
+    """Return log |S| and its slopes."""
+    t, slope = theta[d:], np.zeros(len(theta))
+    value = 2.0 * float(theta[:d].sum())
+    slope[:d] = 2.0
+    # |R| is the product of 1 - partial^2.
+    value -= 2.0 * float((np.logaddexp(t, -t) - np.log(2.0)).sum())
+    slope[d:] = -2.0 * np.tanh(t)
+    return value, slope
+
+
+def log_prior_of_partials(t: Array, d: int) -> tuple[float, Array]:
+    """Log density of atanh of partial correlations with R uniform, not normalised, and slopes."""
+    # The partial correlation in column j has density (1 - p^2)^((d - j)/2 - 1), and the Jacobian
+    # of tanh is one power more.
+    columns = np.array([j for i in range(d) for j in range(i)], dtype=float)
+    power = 0.5 * (d - 2.0 - columns) + 1.0
+    log_cosh = np.logaddexp(t, -t) - np.log(2.0)
+    return float((-2.0 * power * log_cosh).sum()), -2.0 * power * np.tanh(t)

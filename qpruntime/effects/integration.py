@@ -21,6 +21,9 @@ from qpruntime.effects.objective import EffectsObjective, ObjectiveValue, deviat
 from qpruntime.effects.optimise import Mode, curvature
 from qpruntime.errors import ConvergenceWarning, InputError, NumericalError
 from qpruntime.learning.hyper_integration.designs import (
+    GRID_SPACING,
+    MAX_COMPOSITE_PARAMETERS,
+    MAX_GRID_PARAMETERS,
     DesignNodes,
     directions,
     half_axis_reach,
@@ -33,15 +36,12 @@ __all__ = ["INTEGRATIONS", "HyperNodes", "Integration", "integrate"]
 #: Ways to integrate hyper-parameters.
 Integration = Literal["auto", "grid", "ccd", "mode"]
 INTEGRATIONS = ("auto", "mode", "grid", "ccd")
-# Distance of a grid's nodes in standard deviations, and how far below the mode they end. Sums over
-# nodes that are one standard deviation apart are exact to 1e-8 for a normal density.
-_SPACING, _DROP = {1: 0.5, 2: 1.0, 3: 1.0}, 6.0
+# Log density below the mode at which a grid ends.
+_DROP = 6.0
 # Tolerance of the sites at nodes by that of the mode: the evidence is stationary in the sites.
 _NODE_TOL = 300.0
 # Weights of nodes that are left out.
 _LIGHT = 1e-5
-# Most hyper-parameters of a grid and of a composite design.
-_MOST_GRID, _MOST_CCD = 3, 8
 # "auto": up to such standard deviations of hyper-parameters, which are logarithms, densities are
 # near enough to normal ones for a composite design, a fifth of the grid, or for half a grid of one.
 _KNOWN = 0.3
@@ -99,7 +99,7 @@ def integrate(
 
     Parameters
     ----------
-    objective : Objective
+    objective : EffectsObjective
     mode : Mode
     how : {"auto", "mode", "grid", "ccd"}
         "auto" is a grid for up to two hyper-parameters, a composite design for up to eight and for
@@ -112,20 +112,20 @@ def integrate(
 
     Returns
     -------
-    nodes : Nodes
-    evaluations : list of Evaluation
+    nodes : HyperNodes
+    evaluations : list of ObjectiveValue
         Of the nodes, in their order.
     """
     choice(how, "integrate", INTEGRATIONS)
     p = objective.size
     automatic = how == "auto"
     if automatic:
-        how = "grid" if p <= 2 else "ccd" if p <= _MOST_CCD else "mode"
-    most = {"grid": _MOST_GRID, "ccd": _MOST_CCD}.get(how, p)
+        how = "grid" if p <= 2 else "ccd" if p <= MAX_COMPOSITE_PARAMETERS else "mode"
+    most = {"grid": MAX_GRID_PARAMETERS, "ccd": MAX_COMPOSITE_PARAMETERS}.get(how, p)
     if p > most:
         raise InputError(
             f'integrate="{how}" is for {most} hyper-parameters at most, and these are {p}: use '
-            f'"{"ccd" if p <= _MOST_CCD else "mode"}"'
+            f'"{"ccd" if p <= MAX_COMPOSITE_PARAMETERS else "mode"}"'
         )
     centre = mode.evaluation
     if how == "mode" or p == 0:
@@ -144,7 +144,7 @@ def integrate(
     scale = _Coordinates(centre.theta, H, spreads, near_zero)
     density = _Density(objective, centre, value, scale)
     if how == "grid":
-        spacing = 1.0 if known else _SPACING[p]
+        spacing = 1.0 if known else GRID_SPACING[p]
         z, evaluations, logs, base = lattice(density.at, p, centre, spacing, _DROP)
     else:
         z, evaluations, logs, base = _mixed_design(density, centre)

@@ -89,8 +89,7 @@ class Mesh:
     def areas(self) -> Array:
         """Areas of the triangles, shape (T,)."""
         a, b, c = (self.nodes[self.triangles[:, k]] for k in range(3))
-        u, v = b - a, c - a
-        return 0.5 * np.abs(u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0])
+        return 0.5 * np.abs(_crossed(b - a, c - a))
 
     @property
     def angles(self) -> Array:
@@ -171,9 +170,8 @@ class Mesh:
         """Return barycentric coordinates (N, 3) of points in these triangles."""
         a, b, c = (self.nodes[self.triangles[triangles, k]] for k in range(3))
         u, v, w = b - a, c - a, points - a
-        area = u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]
-        second = (w[:, 0] * v[:, 1] - w[:, 1] * v[:, 0]) / area
-        third = (u[:, 0] * w[:, 1] - u[:, 1] * w[:, 0]) / area
+        area = _crossed(u, v)
+        second, third = _crossed(w, v) / area, _crossed(u, w) / area
         return np.column_stack([1.0 - second - third, second, third])
 
     def nearest(self, points: Array) -> NDArray[np.int64]:
@@ -301,7 +299,7 @@ def _triangulated(
     """Join lattice and rims, keep rims' edges, and leave out what is no land."""
     edges = edges_of(rims)
     border = np.vstack(rims)
-    _require_apart(border, 1e-9 * step)
+    _require_apart(border, step)
     most = 20 * len(border)
     lattice = lattice[inside_of(lattice, land, coasts)]
     lattice = lattice[cKDTree(border).query(lattice)[0] > _APART * step]
@@ -334,7 +332,7 @@ def _triangulated(
         )
         edges = np.vstack([edges[~missing], new])
         border = np.vstack([border, halves])
-        _require_apart(border, 1e-9 * step, most)
+        _require_apart(border, step, most)
         lattice = (
             lattice[cKDTree(halves).query(lattice)[0] > 0.25 * step] if len(lattice) else lattice
         )
@@ -344,11 +342,16 @@ def _triangulated(
     kept = triangles[inside_of(nodes[triangles].mean(axis=1), land, coasts)]
     corners = nodes[kept]
     u, v = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
-    kept = kept[np.abs(u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]) > 1e-9 * step**2]
+    kept = kept[np.abs(_crossed(u, v)) > 1e-9 * step**2]
     if not len(kept):
         raise InputError("nothing is left of the plane: the holes cover it")
     used, numbers = np.unique(kept, return_inverse=True)
     return Mesh(nodes[used], numbers.reshape(kept.shape))
+
+
+def _crossed(u: Array, v: Array) -> Array:
+    """Cross products of vectors (N, 2): twice the areas of triangles with these sides, signed."""
+    return u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]
 
 
 def _joined(nodes: Array) -> NDArray[np.int64]:
@@ -359,9 +362,9 @@ def _joined(nodes: Array) -> NDArray[np.int64]:
         raise InputError("points of a mesh must span an area; these lie on a line") from error
 
 
-def _require_apart(border: Array, gap: float, most: int | None = None) -> None:
+def _require_apart(border: Array, step: float, most: int | None = None) -> None:
     """Raise if coasts have points in common, or edges that stay apart however short they are."""
-    if len(cKDTree(border).query_pairs(gap)) or len(border) > (most or len(border)):
+    if len(cKDTree(border).query_pairs(1e-9 * step)) or len(border) > (most or len(border)):
         raise InputError(
             "boundary and holes of a mesh cross or touch each other or themselves: move them "
             "apart, or join those that touch to one polygon"
@@ -387,7 +390,7 @@ def _poor(
     kept = triangles[inside_of(nodes[triangles].mean(axis=1), land, coasts)]
     corners = nodes[kept]
     u, v = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
-    area = u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]
+    area = _crossed(u, v)
     sides = [np.hypot(*(corners[:, i] - corners[:, j]).T) for i, j in ((0, 1), (1, 2), (2, 0))]
     radius = sides[0] * sides[1] * sides[2] / (2.0 * np.maximum(np.abs(area), 1e-300))
     # The least angle stands opposite to the shortest side: 2 r sin(angle).

@@ -16,17 +16,12 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array, Bounds
 from qpruntime._validation import choice, finite, flag, number, shown, whole
 from qpruntime.dataframes.readers import DataColumns, DataLike, array_of
+from qpruntime.effects.checks import bounds_reached, collapsed, findings, single_rows
 from qpruntime.effects.families import ObservationFamily, family_of, offsets_of
 from qpruntime.effects.fixed import Fixed, FixedBlock
 from qpruntime.effects.groups import GroupsBlock
 from qpruntime.effects.integration import Integration, integrate
-from qpruntime.effects.leave_one_out import (
-    LeftOut,
-    bounds_reached,
-    collapsed,
-    findings,
-    single_rows,
-)
+from qpruntime.effects.leave_one_out import LeftOut
 from qpruntime.effects.objective import Assembly, EffectsObjective, ObjectiveValue
 from qpruntime.effects.optimise import Mode, curvature, maximise, most_likely, window
 from qpruntime.effects.results import Predictions
@@ -101,14 +96,14 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
 
     Attributes
     ----------
-    blocks_ : tuple of Block
+    blocks_ : tuple of EffectBlock
         Terms bound to the data of the fit.
-    family_ : Family
+    family_ : ObservationFamily
         Likelihood, classes, and what was learnt of it.
     theta_ : ndarray, shape (p,)
         Mode of the hyper-parameters, as `names_` has them; inside, where y has unit spread.
     names_ : tuple of str
-    state_ : State
+    state_ : EffectsState
         Posterior at all nodes of the hyper-parameters.
     log_evidence_ : float
         At the mode.
@@ -260,8 +255,7 @@ class EffectsModel(LeftOut, Predictions, Savable, BaseEstimator):
                 return
         if len(H) == objective.size:
             # Deviations of the window are in units of its own observations.
-            words = [name.split(": ")[-1].split(" ") for name in small.names_]
-            moved = small.theta_ + [units if name[1] in ("sd", "scale") else 0.0 for name in words]
+            moved = small.theta_ + np.where(objective.scaled, units, 0.0)
             objective.start = np.clip(moved, *objective.bounds.T)
             if np.linalg.eigvalsh(H + H.T)[0] > 2.0:
                 objective.curvature = 0.5 * (H + H.T)
@@ -363,8 +357,7 @@ def fit_from(
     if gain is not None:
         objective.gain = gain
     if begin:
-        names = *assembly.names, *(f"log {name}" for name in family.learn)
-        start = [begin.get(*pair) for pair in zip(names, objective.start, strict=True)]
+        start = [begin.get(*pair) for pair in zip(objective.names, objective.start, strict=True)]
         objective.start = np.clip(start, *objective.bounds.T)
     steps = whole(model.max_iterations, "max_iterations", 1)
     find, how = model._search()
@@ -373,7 +366,7 @@ def fit_from(
     nodes, evaluations = integrate(objective, mode, how, value, towards_zero)
     draft.blocks_, draft.family_ = tuple(assembly.blocks), family
     draft.theta_ = mode.evaluation.theta
-    draft.names_ = (*assembly.names, *(f"log {name}" for name in family.learn))
+    draft.names_ = objective.names
     draft.state_ = EffectsState(objective, nodes, evaluations)
     count = len(outcomes) if weights is None else float(weights.sum())
     draft.log_evidence_ = float(mode.evaluation.evidence) - count * family.log_unit

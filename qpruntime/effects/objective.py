@@ -91,7 +91,7 @@ class EffectsObjective:
         Encoded observations.
     offset : ndarray, shape (N,)
     weights : ndarray, shape (N,), or None
-    family : Family
+    family : ObservationFamily
     tol : float
     max_sweeps : int
     operations : float, optional
@@ -129,6 +129,22 @@ class EffectsObjective:
     def size(self) -> int:
         """Number of hyper-parameters."""
         return len(self.start)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of theta's entries: of the blocks, then of the likelihood."""
+        return *self.assembly.names, *(f"log {name}" for name in self.family.learn)
+
+    @property
+    def parameters(self) -> list[str]:
+        """The same names without those of the blocks, as in "log sd"."""
+        by_block = [name for block in self.assembly.blocks for name in block.parameters]
+        return [*by_block, *self.names[len(by_block) :]]
+
+    @property
+    def scaled(self) -> list[bool]:
+        """Which entries of theta are logarithms of numbers in the unit of y."""
+        return [name.split(" ")[1:2] in (["sd"], ["scale"]) for name in self.parameters]
 
     def with_row(self, row: sparse.csr_array, y: float, offset: float) -> EffectsObjective:
         """Return the evidence of the data and one more row of the design, shape (1, K)."""
@@ -271,7 +287,7 @@ class Assembly:
 
     Parameters
     ----------
-    blocks : list of Block
+    blocks : list of EffectBlock
 
     Attributes
     ----------

@@ -137,7 +137,7 @@ class Mode(NamedTuple):
 
     Attributes
     ----------
-    evaluation : Evaluation
+    evaluation : ObjectiveValue
         The best one.
     iterations : int
     converged : bool

@@ -31,7 +31,7 @@ from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision.posterior import Profile, profile, profiles_unless_normal
 from qpruntime.predictive.density import mixture_log_density
-from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, Mixture, warn_of_far_tails
+from qpruntime.predictive.mixtures import Mixture, warn_of_far_tails
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -392,14 +392,14 @@ def _by_rows(
 
 def _warn_of_tails(part: PredictorPart, offset: Array, mean: Array) -> None:
     """Warn where an expected count is made by a tail of less than 1 %."""
-    wide = np.flatnonzero((part.mixture.variance > FAR_TAIL_VARIANCE).any(axis=0))
-    if not wide.size:
-        return
-    rows = part.rows[wide]
-    with np.errstate(over="ignore"):
-        high = np.exp(part.mixture.at(wide).quantiles(np.array([0.99]))[:, 0] + offset[rows])
+
+    def high(wide: NDArray[np.intp]) -> Array:
+        with np.errstate(over="ignore"):
+            log_rates = part.mixture.at(wide).quantiles(np.array([0.99]))[:, 0]
+            return np.asarray(np.exp(log_rates + offset[part.rows[wide]]))
+
     remedy = "give effects smaller prior standard deviations"
-    warn_of_far_tails(mean, rows, high, "the distribution of its rate", remedy)
+    warn_of_far_tails(mean, part.mixture, high, "the distribution of its rate", remedy, part.rows)
 
 
 def _wanted(profile: bool | None, state: EffectsState) -> bool:
@@ -507,7 +507,7 @@ class MarginalMixture(NamedTuple):
 
     Attributes
     ----------
-    parts : tuple of Marginals, length J
+    parts : tuple of CorrectedMarginals, length J
         Of R numbers each.
     weights : ndarray, shape (J,)
     """

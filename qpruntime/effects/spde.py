@@ -8,16 +8,17 @@ distance of the range are about .14.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
+from scipy.linalg import eigvalsh
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import choice
 from qpruntime.dataframes.readers import DataColumns
-from qpruntime.effects.intrinsic import ShiftedDeterminant
 from qpruntime.effects.mesh import Mesh, mesh_over
 from qpruntime.effects.term import (
     DEVIATION,
@@ -29,8 +30,10 @@ from qpruntime.effects.term import (
     range_prior,
 )
 from qpruntime.errors import InputError
+from qpruntime.inference.precision.cholesky import Factorised, analyse, filled
+from qpruntime.inference.precision.pattern_kernels import places
 
-__all__ = ["Plane", "PlaneBlock"]
+__all__ = ["Plane", "PlaneBlock", "ShiftedDeterminant"]
 
 #: P(range < a tenth of the extent) = .05.
 _RANGE = (0.1, 0.05)
@@ -197,3 +200,70 @@ class PlaneBlock(EffectBlock):
     def deviations(self, theta: Array) -> dict[str, Array]:
         """Return the standard deviation, and range in units of the coordinates."""
         return {"sd": np.exp(theta[0]), "range": np.exp(theta[1])}
+
+
+#: Nodes up to which eigenvalues are taken, once.
+_DENSE_NODE_LIMIT = 800
+
+
+@restorable("shifted-determinant/1")
+class ShiftedDeterminant:
+    """The determinant log |k C + G| for lumped masses C (K,) and a stiffness G (K, K).
+
+    Few nodes use eigenvalues. More nodes use the sparse factor, whose selected inverse has the
+    diagonal that the slope needs.
+    """
+
+    def __init__(self, C: Array, G: sparse.csc_array) -> None:
+        self.log_mass = float(np.log(C).sum())
+        self.values: Array | None = None
+        root = sparse.diags_array(1.0 / np.sqrt(C))
+        normalised = sparse.coo_array(root @ G @ root)
+        self.size = len(C)
+        self._entries: tuple[Any, Any, Any] | None = (
+            normalised.data,
+            normalised.row,
+            normalised.col,
+        )
+        self._places: tuple[Any, Any, Any] | None = None
+        self._last: tuple[float, tuple[float, float]] | None = None
+        if len(C) <= _DENSE_NODE_LIMIT:
+            self.values = np.maximum(eigvalsh(normalised.toarray()), 0.0)
+            self._entries = None
+
+    def __call__(self, k: float) -> tuple[float, float]:
+        """Return the value at k and its slope by log k."""
+        if self.values is not None:
+            shifted = self.values + k
+            return float(np.log(shifted).sum()) + self.log_mass, float((k / shifted).sum())
+        assert self._entries is not None
+        if self._last is not None and self._last[0] == k:
+            return self._last[1]
+        symbolic, at, diagonal = self._analysed()
+        panels = filled(symbolic.size, at[0], self._entries[0][at[1]])
+        panels[diagonal] += k
+        factor = Factorised(symbolic, panels)
+        value = factor.log_det + self.log_mass
+        value_and_slope = value, float(k * factor.inverse()[diagonal].sum())
+        self._last = k, value_and_slope
+        return value_and_slope
+
+    def _analysed(self) -> tuple[Any, Any, Any]:
+        """Return the factor's shape, and the places of its lower triangle and of its diagonal."""
+        if self._places is None:
+            assert self._entries is not None
+            values, row, column = self._entries
+            entries = np.ones(len(values))
+            pattern = sparse.csr_array((entries, (row, column)), shape=(self.size, self.size))
+            symbolic = analyse(sparse.csr_array(pattern + sparse.eye_array(self.size)))
+            i, j = symbolic.place[row], symbolic.place[column]
+            lower = np.flatnonzero(i >= j)
+            positions = np.empty(len(lower), dtype=np.int64)
+            places(tuple(symbolic.shape), i[lower], j[lower], positions)
+            diagonal = np.empty(self.size, dtype=np.int64)
+            places(tuple(symbolic.shape), symbolic.place, symbolic.place, diagonal)
+            self._places = symbolic, (positions, lower), diagonal
+        return self._places
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "_places": None}

@@ -18,6 +18,7 @@ from qpruntime.dataframes.readers import DataColumns
 from qpruntime.errors import InputError
 
 __all__ = [
+    "COMPLEX_STEP",
     "LOG_DEVIATION",
     "BlockPattern",
     "EffectBlock",
@@ -25,11 +26,10 @@ __all__ = [
     "Term",
     "UniformShare",
     "block_pattern",
-    "covariance_of",
     "deviation_prior",
     "diagonal_pattern",
-    "log_prior_of_partials",
-    "precision_of",
+    "units_of_columns",
+    "with_complex_step",
 ]
 
 
@@ -71,7 +71,7 @@ class EffectBlock(ABC):
     name : str
     labels : ndarray, shape (K,)
         What the effects are of: levels, areas, times, numbers of nodes.
-    pattern : Pattern
+    pattern : BlockPattern
         Of the precision (K, K).
     parameters : tuple of str
         Names of theta's p entries, as in "log sd".
@@ -136,10 +136,6 @@ class EffectBlock(ABC):
         """Return the precision (K, K), symmetric, on the pattern."""
         return self.pattern.matrix(self.entries(theta)[0])
 
-    def slopes(self, theta: Array) -> list[sparse.csc_array]:
-        """Return derivatives of the precision by theta, on the pattern."""
-        return [self.pattern.matrix(slope) for slope in self.entries(theta)[1]]
-
 
 # --- Sparsity patterns of precisions -------------------------------------------------------------
 
@@ -181,18 +177,6 @@ class BlockPattern:
         weights = np.asarray(values, dtype=float)
         return np.bincount(self.place, weights, self.count).astype(float, copy=False)
 
-    def of(self, matrix: sparse.sparray | sparse.spmatrix) -> Array:
-        """Entries of a matrix that has none outside the pattern."""
-        entries = sparse.coo_array(matrix)
-        keys = entries.col.astype(np.int64) * self.size + entries.row
-        places = np.searchsorted(self.keys, keys)
-        return np.bincount(places, entries.data, self.count).astype(float, copy=False)
-
-    @property
-    def keys(self) -> NDArray[np.int64]:
-        """Numbers of the places, rising."""
-        return np.asarray(self.columns.astype(np.int64) * self.size + self.indices)
-
     @property
     def columns(self) -> NDArray[np.intp]:
         """Column of every entry."""
@@ -223,67 +207,31 @@ def block_pattern(patterns: list[BlockPattern]) -> BlockPattern:
     return BlockPattern(np.concatenate(rows), np.concatenate(columns), int(starts[-1]))
 
 
-# --- Covariances S = D R D of the d random effects of a group ------------------------------------
+# --- Derivatives by complex steps, which have no cancellation ------------------------------------
 
-# Length of complex steps, whose derivatives have no cancellation.
-_STEP = 1e-30
-
-
-def _factor(theta: Array, d: int) -> Array:
-    """Cholesky factor of S; of complex theta too."""
-    std, partial = np.exp(theta[:d]), np.tanh(theta[d:])
-    L = np.zeros((d, d, *theta.shape[1:]), dtype=theta.dtype)
-    k = 0
-    for i in range(d):
-        remaining = np.ones(theta.shape[1:], dtype=theta.dtype)
-        for j in range(i):
-            L[i, j] = partial[k] * np.sqrt(remaining)
-            remaining = remaining * (1.0 - partial[k] ** 2)
-            k += 1
-        L[i, i] = np.sqrt(remaining)
-    return std[:, None] * L
+#: Length of a step.
+COMPLEX_STEP = 1e-30
 
 
-def covariance_of(theta: Array, d: int) -> Array:
-    """S, shape (d, d), or (d, d, D) for theta (p, D)."""
-    L = _factor(theta, d)
-    return np.asarray(np.einsum("ik...,jk...->ij...", L, L))
+def with_complex_step(theta: Array, k: int) -> NDArray[Any]:
+    """Return theta with a step in entry k: there f has the slope ``f.imag / COMPLEX_STEP``."""
+    moved = theta.astype(complex)
+    moved[k] += 1j * COMPLEX_STEP
+    return moved
 
 
-def precision_of(theta: Array, d: int) -> tuple[Array, Array]:
-    """Inverse of S, shape (d, d), and its derivatives by theta, (p, d, d)."""
-
-    def inverse(at: Array) -> Array:
-        root = np.linalg.inv(_factor(at, d))
-        return root.T @ root
-
-    slopes = np.empty((len(theta), d, d))
-    for k in range(len(theta)):
-        at = theta.astype(complex)
-        at[k] += 1j * _STEP
-        slopes[k] = inverse(at).imag / _STEP
-    return inverse(theta), slopes
+# --- Units of columns ----------------------------------------------------------------------------
 
 
-def log_det_of(theta: Array, d: int) -> tuple[float, Array]:
-    """Return log |S| and its slopes."""
-    t, slope = theta[d:], np.zeros(len(theta))
-    value = 2.0 * float(theta[:d].sum())
-    slope[:d] = 2.0
-    # |R| is the product of 1 - partial^2.
-    value -= 2.0 * float((np.logaddexp(t, -t) - np.log(2.0)).sum())
-    slope[d:] = -2.0 * np.tanh(t)
-    return value, slope
+def units_of_columns(intercept: bool, centre: Array, scale: Array) -> Array:
+    """Matrix (d, d) that turns coefficients of centred and scaled columns into the columns' own.
 
-
-def log_prior_of_partials(t: Array, d: int) -> tuple[float, Array]:
-    """Log density of atanh of partial correlations with R uniform, not normalised, and slopes."""
-    # The partial correlation in column j has density (1 - p^2)^((d - j)/2 - 1), and the Jacobian
-    # of tanh is one power more.
-    columns = np.array([j for i in range(d) for j in range(i)], dtype=float)
-    power = 0.5 * (d - 2.0 - columns) + 1.0
-    log_cosh = np.logaddexp(t, -t) - np.log(2.0)
-    return float((-2.0 * power * log_cosh).sum()), -2.0 * power * np.tanh(t)
+    The first of them is the intercept's, if there is one.
+    """
+    transform = np.diag(np.concatenate([np.ones(int(intercept)), 1.0 / scale]))
+    if intercept:
+        transform[0, 1:] = -centre / scale
+    return transform
 
 
 # --- Priors of hyper-parameters, as log densities of theta with their slopes ---------------------

@@ -49,9 +49,7 @@ __all__ = [
 # --- Carry out calls on a dask cluster that comes and goes.
 #
 # Results travel back through dask to this process. Workers need no file system of ours; they need
-# the packages of `provenance`, which every one of them checks before it computes: what they do is
-# in
-# `worker`.
+# the packages of `provenance`, which each of them checks before it computes.
 #
 # dask itself repeats what a lost worker was doing. What it cannot do is done here: calls are handed
 # out a few at a time, a scheduler that went away is looked for and gets the open calls again, and
@@ -344,7 +342,7 @@ class ClusterArguments:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._name = f"tablegen-{uuid.uuid4().hex[:12]}"
+        self._name = f"qpruntime-{uuid.uuid4().hex[:12]}"
         self._owner: object = None
         self._parts: dict[int, Future] = {}
         self._count = 0
@@ -375,7 +373,7 @@ class Flight:
         self._client = client
         self._pack = pack
         self._held = held
-        self._name = f"tablegen-{uuid.uuid4().hex[:12]}"
+        self._name = f"qpruntime-{uuid.uuid4().hex[:12]}"
         self._tasks: dict[Any, tuple[ClusterTask, Future]] = {}
         self._arrived: SimpleQueue[Any] = SimpleQueue()
         self._count = 0

@@ -41,17 +41,6 @@ __all__ = [
     "threads_of",
 ]
 
-# --- Numbers of threads: one of BLAS, and `hands` for pieces of large matrices.
-#
-# Threads of BLAS spin while they wait for each other: where other processes are busy that is ten
-# times the work and more, and products have other bits with another number of them. So BLAS has
-# one, and what is large enough is cut into pieces that threads of our own share, as many as the
-# size is worth; they sleep while they wait (`qpruntime.execution.threads`).
-#
-# Limits only lower what there is, by environment variables or `threadpoolctl`, and are those of a
-# process: while several calls are at work, the least of theirs holds. Libraries that keep a limit
-# for each thread of Python take the limit of that thread's call.
-
 # --- Pieces of one computation shared among threads that sleep, not spin, where there is no core.
 #
 # The pieces depend on the size of the work alone, and one thread of BLAS computes each of them.
@@ -136,6 +125,15 @@ def _run(one: Future[None], work: Callable[[], None]) -> None:
 
 
 # --- How many threads are at work for us: one of BLAS, and `hands` for pieces of large matrices.
+#
+# Threads of BLAS spin while they wait for each other: where other processes are busy that is ten
+# times the work and more, and products have other bits with another number of them. So BLAS has
+# one, and what is large enough is cut into pieces that threads of our own share, as many as the
+# size is worth; they sleep while they wait.
+#
+# Limits only lower what there is, by environment variables or `threadpoolctl`, and are those of a
+# process: while several calls are at work, the least of theirs holds. Libraries that keep a limit
+# for each thread of Python take the limit of that thread's call.
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

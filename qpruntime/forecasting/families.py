@@ -11,6 +11,7 @@ from qpruntime import likelihoods
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime._validation import real, shown, unmasked
+from qpruntime.effects.families import MAD_SCALE
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
 
@@ -98,9 +99,6 @@ def bounds_of(likelihood: Likelihood, scale: Scale) -> dict[str, tuple[float, fl
 
 # --- Observations in a likelihood's units --------------------------------------------------------
 
-# The median absolute deviation of a normal is its standard deviation over this.
-_MAD = 1.4826
-
 
 @restorable("scale/1")
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ def reals_scale(y: Array, log: bool) -> Scale:
         )
     values = np.log(y) if log else y
     centre = float(np.median(values))
-    spread = _MAD * float(np.median(np.abs(values - centre)))
+    spread = MAD_SCALE * float(np.median(np.abs(values - centre)))
     spread = spread or float(values.std()) or abs(centre) or 1.0
     return Scale(centre, spread, log, False)
 

@@ -30,7 +30,7 @@ from qpruntime.forecasting.trial import ObservedSeries
 from qpruntime.forecasting.volatility import CONSTANT, volatility_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.persistence.file import Savable
-from qpruntime.predictive.mixtures import FAR_TAIL_VARIANCE, warn_of_far_tails
+from qpruntime.predictive.mixtures import warn_of_far_tails
 
 __all__ = ["GPForecaster"]
 
@@ -113,7 +113,7 @@ class GPForecaster(Savable, BaseEstimator):
         Counts that have repeated exactly, which forecasts mix with those of the model.
     regressors_ : tuple or None
         Columns of X.
-    clock_ : Clock
+    clock_ : StepClock
         Origin and length of a step.
     last_ : float
         Step that forecasts begin after.
@@ -331,7 +331,14 @@ class GPForecaster(Savable, BaseEstimator):
         """
         ahead = self._ahead(horizon, X, exposure, index)
         mean = ahead.mean()
-        _warn_of_tails(ahead, mean)
+        if ahead.discrete or ahead.scale.log:
+            warn_of_far_tails(
+                mean,
+                ahead.mixture,
+                lambda rows: ahead.only(rows).quantiles(np.array([0.99]))[:, 0],
+                "its distribution",
+                "fewer steps",
+            )
         return mean
 
     @alone
@@ -384,14 +391,3 @@ class GPForecaster(Savable, BaseEstimator):
         """Return one part of the predictor: "trend", "season P", or "step", the lasting noise."""
         check_is_fitted(self, "model_")
         return self.model_.effects(name)
-
-
-def _warn_of_tails(ahead: Ahead, mean: Array) -> None:
-    """Warn where an expectation is made by a tail of less than 1 %."""
-    if not (ahead.discrete or ahead.scale.log):
-        return
-    rows = np.flatnonzero((ahead.mixture.variance > FAR_TAIL_VARIANCE).any(axis=0))
-    if not rows.size:
-        return
-    high = ahead.only(rows).quantiles(np.array([0.99]))[:, 0]
-    warn_of_far_tails(mean, rows, high, "its distribution", "fewer steps")

@@ -30,7 +30,7 @@ class LongTable:
         Of each series.
     y, index, exposure
         Columns of all rows, or None.
-    X : Frame or None
+    X : DataColumns or None
     """
 
     labels: tuple[Hashable, ...]

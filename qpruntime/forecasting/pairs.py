@@ -22,6 +22,7 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.term import (
+    COMPLEX_STEP,
     DEVIATION,
     LOG_DEVIATION,
     BlockPattern,
@@ -29,14 +30,13 @@ from qpruntime.effects.term import (
     NormalPrior,
     Term,
     deviation_prior,
+    with_complex_step,
 )
 
 __all__ = ["Cycle", "Damped", "Numbers", "inverted"]
 
 #: Real or complex numbers.
 Numbers = NDArray[Any]
-#: Step of derivatives by complex numbers, which have no rounding.
-_STEP = 1e-30
 
 
 @restorable("pair-block/1")
@@ -100,11 +100,9 @@ class PairBlock(EffectBlock):
         """Return entries and log determinant for sd = 1, and their slopes by the rest of theta."""
         slopes, log_slopes = [], []
         for k in range(1, len(theta)):
-            at = theta.astype(complex)
-            at[k] += 1j * _STEP
-            flat, log_det = self._parts(at)
-            slopes.append(self.pattern.added(flat.imag / _STEP))
-            log_slopes.append(float(log_det.imag / _STEP))
+            flat, log_det = self._parts(with_complex_step(theta, k))
+            slopes.append(self.pattern.added(flat.imag / COMPLEX_STEP))
+            log_slopes.append(float(log_det.imag / COMPLEX_STEP))
         return self.pattern.added(flat.real), float(log_det.real), slopes, log_slopes
 
     def entries(self, theta: Array) -> tuple[Array, Array]:

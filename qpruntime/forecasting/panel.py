@@ -34,10 +34,7 @@ from qpruntime.forecasting.pooling import Result, Task, common, fit_some, pieces
 from qpruntime.forecasting.structure import Structure
 from qpruntime.persistence.file import Savable
 
-__all__ = [
-    "GPPanelForecaster",
-    "counted",
-]
+__all__ = ["GPPanelForecaster"]
 
 
 #: Seconds between two lines of progress.
@@ -47,7 +44,7 @@ _TRIED = 20
 
 
 @contextmanager
-def counted(verbose: int, what: str, total: int) -> Iterator[Callable[[int, int], None] | None]:
+def _counting(verbose: int, what: str, total: int) -> Iterator[Callable[[int, int], None] | None]:
     """Yield a callback (done, total) that prints progress, or None if `verbose` is 0."""
     if not whole(int(verbose), "verbose", 0):
         yield None
@@ -234,7 +231,7 @@ class GPPanelForecaster(Savable, BaseEstimator):
             calls = pieces(lasting, tasks[ahead:], bool(self.scheduler))
             # Forecasters of single series say how their fits ended.
             with (
-                counted(self.verbose, "series", count - ahead) as report,
+                _counting(self.verbose, "series", count - ahead) as report,
                 warnings.catch_warnings(action="ignore"),
             ):
                 parts = run.run(fit_some, calls, report)

@@ -102,7 +102,8 @@ class _SeriesPart:
     def __init__(self, steps: Array, y: Array) -> None:
         self.at = steps.astype(np.int64) - int(steps[0])
         self.span = float(self.at[-1] + 1)
-        self.left, self.follows = _level_off(self.at, np.sqrt(y)), _followers(self.at)
+        self.left = _level_off(self.at, np.sqrt(y))
+        self.follows = np.flatnonzero(np.diff(self.at) == 1) + 1
 
     def gain(self, p: int) -> tuple[float, Array]:
         """Return the gain of a period, and its pattern."""
@@ -112,10 +113,6 @@ class _SeriesPart:
         """Leave what a period does not explain."""
         if p * _REPEATED <= self.span:
             self.left = self.left - self.gain(p)[1][self.at % p]
-
-
-def _followers(at: NDArray[np.int64]) -> NDArray[np.intp]:
-    return np.flatnonzero(np.diff(at) == 1) + 1
 
 
 def _chosen(near: NDArray[np.int64], gains: Array, earlier: list[int], span: float) -> int:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from qpruntime._typing import Array
 from qpruntime._validation import choice, flag, number
+from qpruntime.effects.families import MAD_SCALE
 from qpruntime.effects.integration import Integration
 from qpruntime.errors import ConvergenceWarning, InputError, warn
 from qpruntime.forecasting.families import Scale, is_whole, likelihood_of, scale_of
@@ -253,7 +254,6 @@ _SIDE, _OUTLIER_TIMES = 5, 4.0
 #: Distance of an outlier in robust standard deviations, and the largest share of outliers. More of
 #: them are no mistakes but a property of the family.
 _FAR, _OUTLIER_SHARE = 8.0, 0.01
-_MAD = 1.4826
 # Shorter series have no outliers, because their medians have too few neighbours.
 _FEWEST = 20
 
@@ -280,7 +280,7 @@ def far_off(steps: Array, y: Array, seasons: tuple[float, ...], scale: Scale) ->
             phase = np.floor(np.mod(steps, period) + 1e-9)
             for value in np.unique(phase):
                 remainder[phase == value] -= np.median(remainder[phase == value])
-    spread = _MAD * float(np.median(np.abs(remainder)))
+    spread = MAD_SCALE * float(np.median(np.abs(remainder)))
     if scale.whole:
         spread = max(spread, 0.5)
     if not spread > 0.0:

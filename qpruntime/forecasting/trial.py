@@ -50,7 +50,7 @@ class ObservedSeries:
 
     Attributes
     ----------
-    clock : Clock
+    clock : StepClock
     steps, y : ndarray, shape (n,)
     X : mapping of columns, or None
     exposure : ndarray, shape (n,), or None

@@ -481,10 +481,10 @@ class Posterior(EnginePosterior):
         """Return corrected marginal densities, more accurate than normals of EP, QP or VB.
 
         All corrections start from EP's fixed point. If the posterior is from another method or
-        from power EP, EP is run as well, and `Marginals.notes` says so. The first call costs about
-        one more inference, N^3 operations, and each new point N operations per node of its density.
-        If the likelihood does not depend on the sign of f and the prior mean is 0, the marginals
-        are those of ``|f|``.
+        from power EP, EP is run as well, and `CorrectedMarginals.notes` says so. The first call
+        costs about one more inference, N^3 operations, and each new point N operations per node of
+        its density. If the likelihood does not depend on the sign of f and the prior mean is 0, the
+        marginals are those of ``|f|``.
 
         Parameters
         ----------
@@ -503,7 +503,7 @@ class Posterior(EnginePosterior):
 
         Returns
         -------
-        Marginals
+        CorrectedMarginals
 
         Raises
         ------

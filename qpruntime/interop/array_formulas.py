@@ -69,6 +69,37 @@ class Form:
         raise NotImplementedError
 
 
+class Bend(NamedTuple):
+    """Shape of a log density: sign, a, 1/n, offset, place of the maximum if a > 0, log p there."""
+
+    sign: Tensor
+    a: Tensor
+    inverse: Tensor
+    offset: Tensor
+    top: Tensor
+    peak: Tensor
+
+
+class Sums(NamedTuple):
+    """Log Z, tilted mean and variance."""
+
+    log_z: Tensor
+    mean: Tensor
+    variance: Tensor
+
+
+def _last(x: Tensor) -> Tensor:
+    return x[..., None]
+
+
+def _shares(ops: Operations, e: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the largest of exponents, the sum of exp(e - largest), and each node's share of it."""
+    best = ops.stop_gradient(ops.largest(e))
+    mass = ops.exp(e - _last(best))
+    total = ops.total(mass)
+    return best, total, mass / _last(total)
+
+
 # --- Poisson with the square link ----------------------------------------------------------------
 
 #: Counts up to here by a recursion, beyond by a sum.
@@ -162,10 +193,7 @@ def by_sum(ops: Operations, mu: Tensor, sigma: Tensor, y: Tensor) -> Sums:
     gap = n / peak + (ops.stop_gradient(b) - b)
     e = _last(n) * ops.log1p(d / _last(peak)) - d * (_last(gap) + 0.5 * d)
     e = e + ops.log1p(ops.exp(-2.0 * x))
-    best = ops.stop_gradient(ops.largest(e))
-    mass = ops.exp(e - _last(best))
-    total = ops.total(mass)
-    p = mass / _last(total)
+    best, total, p = _shares(ops, e)
     g, small = _last(peak) + d, ops.exp(-2.0 * x)
     # g tanh(x) less the peak.
     shift = d - g * 2.0 * small / (1.0 + small)
@@ -514,10 +542,7 @@ def t_sums(
     spread = _last(sigma2) + _last(s2) / up
     e = -0.5 * _last(nu) * (up - 1.0 - u)
     e = e - 0.5 * (ops.log(spread) + _last(d * d) / spread)
-    best = ops.stop_gradient(ops.largest(e))
-    mass = ops.exp(e - _last(best))
-    total = ops.total(mass)
-    p = mass / _last(total)
+    best, total, p = _shares(ops, e)
     prior_share, data_share = _last(sigma2) / spread, _last(s2) / up / spread
     share, complement = ops.total(p * prior_share), ops.total(p * data_share)
     log_z = best + ops.log(total * (high - low) / (_MIXTURE_NODES - 1)) - HALF_LOG_2PI
@@ -553,29 +578,6 @@ _HALVINGS, _STEPS = 60, 3
 _NARROW, _CURVED, _NEAR = 1.5, 0.5, 9.5
 #: Standard deviation beyond which a bend is narrow beside the normal.
 _WIDE = 3.0
-
-
-class Bend(NamedTuple):
-    """Shape of a log density: sign, a, 1/n, offset, place of the maximum if a > 0, log p there."""
-
-    sign: Tensor
-    a: Tensor
-    inverse: Tensor
-    offset: Tensor
-    top: Tensor
-    peak: Tensor
-
-
-class Sums(NamedTuple):
-    """Log Z, tilted mean and variance."""
-
-    log_z: Tensor
-    mean: Tensor
-    variance: Tensor
-
-
-def _last(x: Tensor) -> Tensor:
-    return x[..., None]
 
 
 def bend_log_prob(ops: Operations, shape: Bend, u: Tensor) -> Tensor:
@@ -706,10 +708,7 @@ def bend_sums(ops: Operations, normal: Normal, shape: Bend, mu: Tensor, sigma: T
     fall = _fall_from(ops, Bend(*(_last(x) for x in shape)), _last(centre), d)
     e = _last(shape.a) * d - fall - part * (_last(gap) + 0.5 * part)
     e = e + ops.log(0.5 * (up + 1.0 / up))
-    best = ops.stop_gradient(ops.largest(e))
-    mass = ops.exp(e - _last(best))
-    total = ops.total(mass)
-    p = mass / _last(total)
+    best, total, p = _shares(ops, e)
     shift = ops.total(p * d)
     step = 2.0 * reach / (_NODES - 1)
     log_z = shape.peak + bend_log_prob(ops, shape, centre) - 0.5 * gap * gap

@@ -19,7 +19,8 @@ from qpruntime._special import probit_series
 from qpruntime._typing import Array
 from qpruntime._validation import choice
 from qpruntime.errors import InputError
-from qpruntime.interop.derivative_kernels import expected_of, integrate_expected
+from qpruntime.interop.derivative_kernels import integrate_expected
+from qpruntime.interop.slopes import expected_of
 from qpruntime.likelihoods.base import ABSENT_LANDMARK, CLOSED
 from qpruntime.projection.interpolation import quintic
 from qpruntime.projection.projector import Projector

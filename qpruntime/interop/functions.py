@@ -28,13 +28,11 @@ from qpruntime.interop.arguments import (
 from qpruntime.interop.compiled import compiled
 from qpruntime.interop.derivative_kernels import (
     BANDS,
-    NO_SLOPE,
     closed_many,
     derive_many,
     expected_many,
-    expected_of,
-    slope_of,
 )
+from qpruntime.interop.slopes import NO_SLOPE, expected_of, slope_of
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import ABSENT_LANDMARK, NO_RULE
 from qpruntime.projection.projector import Projector
@@ -80,12 +78,6 @@ class LikelihoodFunctions:
     If ``derivatives=True``, a method returns `Derivatives`: its usual result, then the derivatives
     by mu and by sigma.
 
-    Attributes
-    ----------
-    likelihood : Likelihood
-    table : Table or None
-        Where sigma* is looked up.
-
     See Also
     --------
     qpruntime.functions, qpruntime.project
@@ -115,15 +107,19 @@ class LikelihoodFunctions:
         table: Table | str | os.PathLike[str] | None = None,
     ) -> None:
         self._qp = Projector(likelihood, "qp", table)
-        self._ep = self._qp.without_table
-        self.likelihood = self._qp.likelihood
-        self.table = self._qp.table
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """The likelihood whose functions these are."""
+        return self._qp.likelihood
+
+    @property
+    def table(self) -> Table | None:
+        """Where sigma* is looked up; None if it is integrated."""
+        return self._qp.table
 
     def __repr__(self) -> str:
         return f"<functions of {self.likelihood.spelt}>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _made_of, (self._qp,)
 
     def log_partition(
         self,
@@ -155,7 +151,7 @@ class LikelihoodFunctions:
         """
         if not flag(derivatives, "derivatives"):
             inputs = checked(self.likelihood, mu, sigma, y, power)
-            log_z = self._projected(self._ep, inputs).log_z
+            log_z = self._projected(self._qp.without_table, inputs).log_z
             refuse_overflow(inputs, log_z.reshape(-1))
             return log_z
         inputs = self._checked(mu, sigma, y, power)
@@ -166,7 +162,7 @@ class LikelihoodFunctions:
             closed_many(closed.handle, inputs.likelihood.theta, cavities, inputs.y, values)
             refuse_overflow(inputs, values[:, 0], values[:, 1:])
             return three(inputs, values)
-        exact = self._projected(self._ep, inputs)
+        exact = self._projected(self._qp.without_table, inputs)
         values[:, 0] = exact.log_z.reshape(-1)
         mean, std = exact.mean.reshape(-1), exact.std.reshape(-1)
         values[:, 1:], kept = from_moments(inputs, mean, std)
@@ -208,7 +204,7 @@ class LikelihoodFunctions:
         wanted = flag(derivatives, "derivatives")
         check = self._checked if wanted else partial(checked, self.likelihood)
         inputs = check(mu, sigma, y, power)
-        exact = self._projected(self._ep, inputs)
+        exact = self._projected(self._qp.without_table, inputs)
         value = Moments(exact.mean, exact.std)
         if not wanted:
             return value
@@ -379,13 +375,6 @@ def from_moments(
 def three(given: KernelArguments, found: Array) -> Derivatives[Array]:
     """Rows of a value and its derivatives as what methods return."""
     return Derivatives(*(found[:, k].reshape(given.shape) for k in range(3)))
-
-
-def _made_of(projector: Projector) -> LikelihoodFunctions:
-    made = LikelihoodFunctions.__new__(LikelihoodFunctions)
-    made._qp, made._ep = projector, projector.without_table
-    made.likelihood, made.table = projector.likelihood, projector.table
-    return made
 
 
 def functions(

@@ -1,4 +1,4 @@
-"""Reliability: how often what is said with probability p comes true, with counts and intervals."""
+"""Displays of calibration: reliability of probabilities, and ranks of observations."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class RanksDisplay(Display):
         ----------
         estimator : fitted GPPoissonRegressor or GPRobustRegressor
         y : array-like, shape (N,), optional
-            As of `qpruntime.criticism.loo`.
+            As of `qpruntime.criticism.pit`.
         random_state : int, Generator or None
             For counts.
         **options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -85,7 +86,12 @@ class Mixture(NamedTuple):
 
 
 def warn_of_far_tails(
-    mean: Array, rows: NDArray[np.intp], high: Array, what: str, remedy: str
+    mean: Array,
+    mixture: Mixture,
+    quantile: Callable[[NDArray[np.intp]], Array],
+    what: str,
+    remedy: str,
+    rows: NDArray[np.intp] | None = None,
 ) -> None:
     """Warn where an expectation is made by a tail of less than 1 %.
 
@@ -93,21 +99,28 @@ def warn_of_far_tails(
     ----------
     mean : ndarray, shape (T,)
         Expected observations of all rows.
-    rows : ndarray of int, shape (n,)
-        Rows whose log rate varies by more than `FAR_TAIL_VARIANCE`.
-    high : ndarray, shape (n,)
-        99 % quantiles of these rows.
+    mixture : Mixture
+        Log rates of R rows.
+    quantile : callable
+        Returns 99 % quantiles, shape (n,), of these of the R rows, shape (n,). It is called for
+        those whose log rate varies by more than `FAR_TAIL_VARIANCE`.
     what : str
         What the quantiles are of, for the message.
     remedy : str
+    rows : ndarray of int, shape (R,), optional
+        Where the R rows are among the T; by default they are all.
     """
-    above = np.flatnonzero(mean[rows] > high)
+    wide = np.flatnonzero((mixture.variance > FAR_TAIL_VARIANCE).any(axis=0))
+    if not wide.size:
+        return
+    places, high = wide if rows is None else rows[wide], quantile(wide)
+    above = np.flatnonzero(mean[places] > high)
     if above.size:
         k = int(above[0])
         warn(
-            f"the expected observation is {mean[rows[k]]:.3g} in row {int(rows[k])}, and 99 % of "
-            f"{what} is below {high[k]:.3g}; {above.size} of {mean.size} rows are so: so little is "
-            "known of the log rate that its far tail makes the mean; use predict_quantiles, or "
+            f"the expected observation is {mean[places[k]]:.3g} in row {int(places[k])}, and 99 % "
+            f"of {what} is below {high[k]:.3g}; {above.size} of {mean.size} rows are so: so little "
+            "is known of the log rate that its far tail makes the mean; use predict_quantiles, or "
             f"{remedy}",
             UserWarning,
         )

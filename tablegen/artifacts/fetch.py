@@ -74,7 +74,7 @@ def fetch(
         Replace another table.
     report : function, optional
         Called with the bytes that are there, and bytes in all or None.
-    limits : Limits, optional
+    limits : TransferLimits, optional
         Patience and sizes.
 
     Returns

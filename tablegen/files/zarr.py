@@ -1,6 +1,6 @@
 """Write a table as a zarr v3 group: made beside its place, and given its name when it is whole.
 
-`qpruntime.table_format.zarr` defines the content of the files; equal tables give equal files.
+`qpruntime.table_format.zarr_layout` says what is in the files; equal tables give equal files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from qpruntime.errors import TableError
 from qpruntime.projection.table import Table
-from qpruntime.table_format.zarr import CNAME, LEVEL, Stored, arrays, documents, read_metadata
+from qpruntime.table_format.zarr import read_metadata
+from qpruntime.table_format.zarr_layout import CNAME, LEVEL, Stored, arrays, documents
 
 __all__ = ["check_replaceable", "publish", "sync", "write"]
 

@@ -148,7 +148,7 @@ def test_minimisers_that_are_drawn_are_points_of_the_space():
         (lambda: Optimizer(space={"c1": (0, 1)}, constraints=1), "those of results"),
         (lambda: Optimizer([(0, 1)], maximise="yes"), "maximise must be True or False"),
         (lambda: Optimizer([(0, 1)], n_initial=10**9), "n_initial must be at most"),
-        (lambda: Optimizer([(0, 1)] * 21202), "21202 coordinates, more than the 21201"),
+        (lambda: Optimizer([(0, 1)] * 21202), "21202 coordinates are more than the 21201"),
         (lambda: Optimizer(space={"a": Category(range(21202))}), "1 variables make 21202"),
         (
             lambda: sample_minimisers(

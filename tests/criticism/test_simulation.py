@@ -11,7 +11,7 @@ from scipy.special import stdtr
 import qpruntime as qp
 from qpruntime.criticism import leave_one_out, pit, simulation, to_arviz
 from qpruntime.criticism.loo import left_out_moments
-from qpruntime.criticism.simulation import Calibration, Drawn, observed
+from qpruntime.criticism.simulation import Calibration, Drawn, drawn_outcomes
 from qpruntime.predictive.density import log_density
 from tests.criticism.conftest import COUNTS, EXPOSURE, KERNEL, NUMBERS, X
 from tests.tools.cases import refuses
@@ -68,14 +68,14 @@ def test_drawn_observations_have_the_law_of_the_likelihood(labels, counts, numbe
     rng, n = np.random.default_rng(2), 40_000
     f = np.full(n, 0.4)
     share = 2.0 * stats.norm.cdf(0.4) - 1.0
-    assert observed(labels, f, rng).mean() == pytest.approx(share, abs=0.02)
+    assert drawn_outcomes(labels, f, rng).mean() == pytest.approx(share, abs=0.02)
     noisy = type(labels)(KERNEL, likelihood="noisy-probit(flip=0.2)", optimize=False)
     share = 2.0 * (0.2 + 0.6 * stats.norm.cdf(0.4)) - 1.0
-    got = observed(noisy.fit(X, labels.predict(X)), f, rng).mean()
+    got = drawn_outcomes(noisy.fit(X, labels.predict(X)), f, rng).mean()
     assert got == pytest.approx(share, abs=0.02)
-    y = observed(counts, f, rng)
+    y = drawn_outcomes(counts, f, rng)
     assert (y.mean(), y.var()) == pytest.approx((math.exp(0.4), math.exp(0.4)), rel=0.03)
-    t = (observed(numbers, f, rng) - 0.4) / numbers.likelihood_.parameters["scale"]
+    t = (drawn_outcomes(numbers, f, rng) - 0.4) / numbers.likelihood_.parameters["scale"]
     assert stats.kstest(t, "t", (numbers.nu_,)).pvalue > 1e-3
 
 
@@ -130,7 +130,7 @@ def test_observations_of_several_numbers_are_refused():
         refuses("'weibull' is 2 numbers", ask, model)
     levels = qp.GPOrdinal(KERNEL, method="ep", optimize=False)
     levels.fit(X, np.digitize(times, [0.7, 1.5]))
-    assert set(observed(levels, np.zeros(50), np.random.default_rng(0))) <= {0.0, 1.0, 2.0}
+    assert set(drawn_outcomes(levels, np.zeros(50), np.random.default_rng(0))) <= {0.0, 1.0, 2.0}
 
 
 def test_calibration_refuses(labels):
@@ -151,6 +151,6 @@ def test_three_standard_errors_are_worth_a_sentence():
 
 
 def test_labels_of_one_class_are_drawn_again(labels, monkeypatch):
-    monkeypatch.setattr(simulation, "observed", lambda model, f, rng: np.ones(f.size))
+    monkeypatch.setattr(simulation, "drawn_outcomes", lambda model, f, rng: np.ones(f.size))
     with pytest.raises(qp.InputError, match="100 draws in a row had labels of one class"):
         qp.check_calibration(labels, 10, random_state=0)

@@ -26,9 +26,9 @@ from qpruntime.effects import (
 )
 from qpruntime.effects.families import family_of
 from qpruntime.effects.fixed import FixedBlock
+from qpruntime.effects.groups import covariance_of
 from qpruntime.effects.objective import Assembly, EffectsObjective
 from qpruntime.effects.results import profiled_numbers, weighted_quantiles
-from qpruntime.effects.term import covariance_of
 from qpruntime.predictive.mixtures import Mixture
 from tests.tools.cases import refuses
 from tests.tools.oracle import slopes, unit_normal

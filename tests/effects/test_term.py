@@ -9,8 +9,9 @@ from sklearn.gaussian_process.kernels import Matern
 
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects import Areas, Autoregressive, Fixed, Groups, Plane, Product, Walk
-from qpruntime.effects.intrinsic import ShiftedDeterminant, laplacian_log_det, laplacian_variances
+from qpruntime.effects.intrinsic import laplacian_log_det, laplacian_variances
 from qpruntime.effects.mesh import Mesh
+from qpruntime.effects.spde import ShiftedDeterminant
 from qpruntime.effects.term import deviation_prior, range_prior
 from tests.tools.cases import every_case, refuses
 
@@ -69,7 +70,7 @@ def test_precisions_slopes_and_determinants(name, block, theta):
     inside = N0.T @ Q @ N0
     value, slope = block.log_det(theta)
     assert abs(value - np.linalg.slogdet(inside)[1]) < 1e-7 * block.size
-    own = block.slopes(theta)
+    own = [block.pattern.matrix(slope) for slope in block.entries(theta)[1]]
     assert len(own) == len(theta) == len(block.parameters) == len(block.bounds)
     for k, dQ in enumerate(own):
         step = 1e-5 * np.eye(len(theta))[k]
@@ -256,7 +257,7 @@ def test_determinants_of_large_meshes(monkeypatch):
     """By the sparse factor, as by eigenvalues."""
     mesh = TERMS["plane"].bind(DATA).mesh
     exact = ShiftedDeterminant(mesh.mass(), mesh.stiffness())
-    monkeypatch.setattr("qpruntime.effects.intrinsic._MOST_DENSE", 0)
+    monkeypatch.setattr("qpruntime.effects.spde._DENSE_NODE_LIMIT", 0)
     other = ShiftedDeterminant(mesh.mass(), mesh.stiffness())
     assert other.values is None
     for k in (0.5, 30.0):

@@ -17,6 +17,7 @@ from numcodecs.blosc import SHUFFLE, compress
 
 from qpruntime import TableError, open_table, project
 from qpruntime.table_format import zarr as table_format_zarr
+from qpruntime.table_format import zarr_layout
 from qpruntime.table_format.metadata import DATASET
 from tablegen.files.formats import convert
 from tablegen.verify import verify
@@ -40,7 +41,7 @@ def files(small_table, tmp_path):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Cut small tables into chunks as large ones are, and have grids mapped."""
-    monkeypatch.setattr(table_format_zarr, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(zarr_layout, "CHUNK_BYTES", 1000)
     monkeypatch.setattr(table_format_zarr, "IN_MEMORY", 0)
 
 
@@ -52,7 +53,7 @@ def grid(files, small_chunks):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("limit", [1 << 21, 5000])
 def test_there_and_back(files, kind, limit, monkeypatch, tmp_path):
-    monkeypatch.setattr(table_format_zarr, "CHUNK_BYTES", limit)
+    monkeypatch.setattr(zarr_layout, "CHUNK_BYTES", limit)
     path = files(kind)
     group, metadata = convert(path)
     assert group == path.with_suffix(".zarr")
@@ -72,7 +73,7 @@ def test_there_and_back(files, kind, limit, monkeypatch, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_zarr_and_xarray_read_the_same(files, kind, monkeypatch):
     """Neither takes part in writing or reading."""
-    monkeypatch.setattr(table_format_zarr, "CHUNK_BYTES", 5000)
+    monkeypatch.setattr(zarr_layout, "CHUNK_BYTES", 5000)
     path = files(kind)
     group, _ = convert(path)
     table = open_table(path)
@@ -189,7 +190,7 @@ def forge(group, change, *, sealed=True):
     document = json.loads(page["attributes"]["metadata"])
     change(document)
     text = json.dumps(document)
-    seal = table_format_zarr.seal(text) if sealed else "0" * 64
+    seal = zarr_layout.seal(text) if sealed else "0" * 64
     page["attributes"] = {"metadata": text, "seal": seal}
     (group / "zarr.json").write_text(json.dumps(page, indent=1))
 
@@ -253,7 +254,7 @@ def packed(values, compressor=b"zstd", shuffle=SHUFFLE):
 def test_chunks_that_claim_another_size_are_not_decompressed(grid, monkeypatch):
     """Their checksums hold: their headers say what they would become."""
     chunk = grid / DATASET / "c/0/0/0"
-    size = table_format_zarr.arrays(table_format_zarr.read_metadata(grid))[0].chunk_nbytes
+    size = zarr_layout.arrays(table_format_zarr.read_metadata(grid))[0].chunk_nbytes
     bomb = packed(np.zeros(1 << 24))  # 128 MiB in a few KB
     assert len(bomb) < 70_000
     claims = bytearray(packed(np.zeros(size // 8)))
@@ -281,11 +282,11 @@ def test_a_store_that_claims_a_thousand_times_its_bytes(grid):
     forge(grid, lambda d: d["axes"][0].update(size=4096))
     text = json.loads((grid / "zarr.json").read_bytes())["attributes"]["metadata"]
     metadata = table_format_zarr.Metadata.from_json(text, "x")
-    for name, page in table_format_zarr.documents(metadata.to_json(), metadata).items():
+    for name, page in zarr_layout.documents(metadata.to_json(), metadata).items():
         (grid / name).write_bytes(page)
     assert table_format_zarr.read_metadata(grid).shape[1] == 4096
     refuses("not copied", open_table, grid, error=TableError)
-    for name, _, _ in table_format_zarr.arrays(metadata)[0].chunks():
+    for name, _, _ in zarr_layout.arrays(metadata)[0].chunks():
         (grid / name).parent.mkdir(parents=True, exist_ok=True)
         (grid / name).write_bytes(b"")
     refuses(f"more than {table_format_zarr.RATIO} times", open_table, grid, error=TableError)
@@ -298,7 +299,7 @@ def test_mutated_chunks_with_right_checksums(grid, count):
         "import sys; from pathlib import Path; import numpy as np\n"
         "from google_crc32c import value\n"
         "from qpruntime import TableError, open_table\n"
-        "from qpruntime.table_format import zarr as zarr_layout\n"
+        "from qpruntime.table_format import zarr_layout\n"
         "zarr_layout.CHUNK_BYTES = 1000\n"
         "rng, path = np.random.default_rng(9), Path(sys.argv[1]) / 'sigma_star/c/0/0/0'\n"
         "before, refused, kinds = path.read_bytes()[:-4], 0, set()\n"
@@ -353,7 +354,7 @@ def test_small_tables_leave_nothing(files, cache):
 
 def test_damage_leaves_nothing_in_the_cache(grid, cache):
     chunks = sorted((grid / DATASET / "c").rglob("0"))
-    size = table_format_zarr.arrays(open_table(grid).metadata)[0].chunk_nbytes // 8
+    size = zarr_layout.arrays(open_table(grid).metadata)[0].chunk_nbytes // 8
     body = packed(np.full(size, 0.5))
     shutil.rmtree(cache)
     next(p for p in reversed(chunks) if p.is_file()).write_bytes(body)
@@ -422,7 +423,7 @@ def test_a_full_disk(grid, monkeypatch, cache):
 def test_many_processes_at_once(grid, cache):
     code = (
         "import sys; from qpruntime import open_table\n"
-        "from qpruntime.table_format import zarr as zarr_group, zarr as zarr_layout\n"
+        "from qpruntime.table_format import zarr as zarr_group, zarr_layout\n"
         "zarr_layout.CHUNK_BYTES, zarr_group.IN_MEMORY = 1000, 0\n"
         "print(open_table(sys.argv[1]).values.sum())"
     )

@@ -523,7 +523,7 @@ class DenseState(Triangle):
 
     Parameters
     ----------
-    factor : Factor
+    factor : CholeskyFactor
         Not changed; the triangle is shared with it.
     """
 

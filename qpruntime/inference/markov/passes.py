@@ -63,7 +63,7 @@ class Rows:
 
     Parameters
     ----------
-    series : Series
+    series : SortedSeries
     space : StateSpace
     sites : Sites
         Sites about the prior mean; `sweep` changes them in place.

@@ -20,7 +20,9 @@ from scipy.stats import chi2, norm, qmc
 from qpruntime._typing import Array
 
 __all__ = [
+    "GRID_SPACING",
     "MAX_COMPOSITE_PARAMETERS",
+    "MAX_GRID_PARAMETERS",
     "MAX_PARETO_K",
     "At",
     "DesignNodes",
@@ -36,8 +38,11 @@ __all__ = [
     "stretched_composite",
 ]
 
-#: Largest number of parameters of a composite design.
-MAX_COMPOSITE_PARAMETERS = 8
+#: Largest number of parameters of a grid and of a composite design.
+MAX_GRID_PARAMETERS, MAX_COMPOSITE_PARAMETERS = 3, 8
+#: Spacing of a grid in standard deviations, by number of parameters. Sums over nodes that are one
+#: standard deviation apart are exact to 1e-8 for a normal density.
+GRID_SPACING = {1: 0.5, 2: 1.0, 3: 1.0}
 #: Radius of a composite design as a multiple of that of the corners, sqrt(p).
 _RADIUS = 1.1
 # Generators of fractional factorial designs: products of columns that give the further columns.

@@ -31,7 +31,9 @@ from qpruntime.learning.hyper_integration.density import (
     proper_prior,
 )
 from qpruntime.learning.hyper_integration.designs import (
+    GRID_SPACING,
     MAX_COMPOSITE_PARAMETERS,
+    MAX_GRID_PARAMETERS,
     MAX_PARETO_K,
     composite_mass,
     draws,
@@ -223,12 +225,11 @@ def warn_unreliable(nodes: NodeSet) -> None:
 # --- Designs and their diagnostics
 
 #: Largest number of parameters of a grid and of a composite design.
-_MAX_PARAMETERS = {"grid": 3, "composite": MAX_COMPOSITE_PARAMETERS}
+_MAX_PARAMETERS = {"grid": MAX_GRID_PARAMETERS, "composite": MAX_COMPOSITE_PARAMETERS}
 #: If fewer than this share of the importance draws are effective, the draws may miss a mode.
 MIN_EFFECTIVE_SHARE = 0.3
-# Spacing of a grid in standard deviations, by number of parameters, and the log density below the
-# mode at which it ends.
-_SPACING, _DROP = {1: 0.5, 2: 1.0, 3: 1.0}, 7.0
+# Log density below the mode at which a grid ends.
+_DROP = 7.0
 #: Largest number of parameters for which "auto" is a grid.
 _MAX_AUTO_GRID_PARAMETERS = 2
 # Default number of draws, and number of draws that check a composite design.
@@ -299,8 +300,8 @@ def find_nodes(
 
 
 def _by_grid(at: _Around, p: int, volume: float) -> NodeSet:
-    z, nodes, logs, _ = lattice(at, p, at.centre, _SPACING[p], _DROP)
-    cell = volume + p * math.log(_SPACING[p])
+    z, nodes, logs, _ = lattice(at, p, at.centre, GRID_SPACING[p], _DROP)
+    cell = volume + p * math.log(GRID_SPACING[p])
     total = at.centre.value + float(logsumexp(logs)) + cell
     return NodeSet("grid", nodes, logs, total, _kish(logs), _k_between(z, logs))
 
