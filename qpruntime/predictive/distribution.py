@@ -178,7 +178,7 @@ class Predicted:
     Attributes
     ----------
     likelihood : Likelihood
-    places : Places or None
+    places : OutcomeSupport or None
         Where y can be, if only the density is known.
     """
 

@@ -43,7 +43,7 @@ class DenseSolution(Solution):
     sites_held : Sites
     mean, variance, log_z : ndarray, shape (N,)
         Results at the rows; the last are leave-one-out log densities.
-    kept : Kept
+    kept : PredictiveState
         State for predictions and the gradient.
     data : Observed
         Pickles leave its covariance out.

@@ -99,7 +99,7 @@ class NeighbourBlocks:
     Parameters
     ----------
     kernel : scikit-learn kernel
-    known : Known
+    known : PredictiveWeights
     columns : Held
         Columns with inputs (N, d) that are held.
     sites : Sites
@@ -380,7 +380,7 @@ class NeighbourFeatures:
 
     Attributes
     ----------
-    known : Known
+    known : PredictiveWeights
         Posterior of w in the precision in which features are computed.
     phi, psi : ndarray, shape (slots, M)
     r, mean, T, N : ndarray, shape (slots,)

@@ -133,9 +133,9 @@ class SeriesSolution(Solution):
     clock : Clock
         Clock that reads times.
     limits : Limits
-    how : Series
+    how : SortedSeries
         Series of the first rows, which has the likelihood of all.
-    pieces : tuple of Piece
+    pieces : tuple of SeriesPiece
         All observed rows, in order of time.
     seen : tuple of ndarray of int
         Positions of these among all `given` rows, in the user's order.

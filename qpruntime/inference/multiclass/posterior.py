@@ -315,7 +315,7 @@ class ClassPosterior(EnginePosterior):
 
         Returns
         -------
-        tuple of C Marginals
+        tuple of C CorrectedMarginals
         """
         choice(correction, "correction", CORRECTIONS)
         steps = whole(steps, "steps", 1000)
@@ -394,7 +394,7 @@ def log_ratios(
     K : ndarray, shape (C, N, N) or (1, N, N)
     sites : Sites
         Flat sites to start from.
-    outcome : Outcome
+    outcome : InferenceReport
         Report of the inference.
     crossed, diagonal : ndarray, shape (C, T, N) and (C, T), or with 1 for C
         Prior covariances of the points with the rows, and prior variances.

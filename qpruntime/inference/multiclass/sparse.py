@@ -294,7 +294,7 @@ class PointKept:
 
     Attributes
     ----------
-    inducing : tuple of Inducing
+    inducing : tuple of InducingInputs
         Inducing points of all classes, or for each class.
     mean : ndarray, shape (C M,)
     covariance : ndarray, shape (C M, C M)

@@ -83,7 +83,7 @@ class PointBlocks:
 
     Parameters
     ----------
-    features : Features
+    features : ClassFeatures
     D : ndarray, shape (C, N)
         Precisions along z, at least 0, and 1 for the row's own class.
 

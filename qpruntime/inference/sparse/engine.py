@@ -208,8 +208,8 @@ class Engine:
 
     Parameters
     ----------
-    rows : Rows
-    rule : Rule
+    rows : ChunkedRows
+    rule : PowerProjector
         Rule of projection, which may be replaced: hyper-parameters are learnt with EP's, the last
         sites with QP's.
     kernel : scikit-learn kernel

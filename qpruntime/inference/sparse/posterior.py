@@ -302,14 +302,14 @@ class SparseSolution(InducingSolution):
     power : float
     prior : float or None
         Prior mean, None if rows differ.
-    inducing : Inducing
+    inducing : InducingInputs
     root, weights : ndarray
         Posterior of w: the factor of B (M, M) and the mean (M,).
     lowest : tuple of float and int
         The least leave-one-out log density, and its row.
     engine : Engine or None
         Engine with the rows.
-    rule : Rule or None
+    rule : PowerProjector or None
         None if the likelihood could not be pickled.
     limits : Limits
     """
