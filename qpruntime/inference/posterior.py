@@ -101,7 +101,7 @@ class Correcting:
         """Return the normal that centres the chains: EP's, or the posterior's own if EP fails."""
         if self._outcome.method != "ep" or self._signless:
             with contextlib.suppress(NumericalError):
-                return NormalApproximation(*self.corrected.found[:6])
+                return self.corrected.found
         return normal_of(self._observed, self._sites)
 
     @cached_property
@@ -351,8 +351,7 @@ class Posterior(EnginePosterior):
         InputError
             If a loaded pickle has no latent values; call `with_covariance` first.
         """
-        latent_moments = getattr(self._solution, "latent", None)
-        return (self.mean, self.variance) if latent_moments is None else latent_moments()
+        return self._solution.latent()
 
     @property
     def n_negative(self) -> int:
@@ -365,8 +364,7 @@ class Posterior(EnginePosterior):
     @property
     def knows_covariance(self) -> bool:
         """True if the prior covariance is held; corrections need it, and pickles leave it out."""
-        known = getattr(self._solution, "knows_covariance", None)
-        return bool(self._solution.corrects if known is None else known)
+        return self._solution.knows_covariance
 
     def with_covariance(self, K: ArrayLike) -> Self:
         """Return this posterior with its prior covariance, which pickles leave out.
@@ -376,18 +374,18 @@ class Posterior(EnginePosterior):
         InputError
             If `K` is not the covariance that the posterior was computed with, or is not needed.
         """
-        take = getattr(self._solution, "with_covariance", None)
-        if take is None:
+        solution = self._solution.with_covariance(K)
+        if solution is self._solution:
             raise InputError(f"a {type(self).__name__} knows its kernel: it needs no covariance")
-        return replace(self, _solution=take(K))
+        return replace(self, _solution=solution)
 
     def without_covariance(self) -> Self:
         """Return this posterior without its prior covariance, as a pickle has it, to save memory.
 
         A posterior that holds no covariance is returned unchanged.
         """
-        leave = getattr(self._solution, "without_covariance", None)
-        return self if leave is None else replace(self, _solution=leave())
+        solution = self._solution.without_covariance()
+        return self if solution is self._solution else replace(self, _solution=solution)
 
     @sized(_algebra)
     def predict(

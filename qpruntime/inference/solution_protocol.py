@@ -88,8 +88,25 @@ class Solution(SettledSites, Protocol):
     def algebra(self) -> int:
         """Rows of the matrices that BLAS threads multiply in a call; 0 for none."""
 
+    @property
+    def knows_covariance(self) -> bool:
+        """True if the prior covariance is at hand."""
+        return self.corrects
+
+    def with_covariance(self, K: ArrayLike) -> Self:
+        """Return the solution with its prior covariance, itself if it knows its kernel."""
+        return self
+
+    def without_covariance(self) -> Self:
+        """Return the solution without its prior covariance, itself if it holds none."""
+        return self
+
     def moments(self) -> tuple[Array, Array]:
         """Return posterior means and variances of f at the rows."""
+
+    def latent(self) -> tuple[Array, Array]:
+        """Return posterior means and variances of the latent values, here those at the rows."""
+        return self.moments()
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
         """Return leave-one-out log densities of selected rows, shape (n,), or of all."""

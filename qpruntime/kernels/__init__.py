@@ -1,7 +1,7 @@
 """Covariance functions, one reader of their sums and products, and how to add one's own.
 
-`base` says what is known of a kernel class, `registry` of which classes, `expression` reads what
-scikit-learn builds of them. All else walks what `expression` returns: `cross_covariance` for
+`base` says what is known of a kernel class, and `registry` of which classes; `registry.read` reads
+what scikit-learn builds of them. All else walks what it returns: `cross_covariance` for
 covariances, `gradients` for optimisers, `state_space` for series.
 """
 

@@ -49,7 +49,7 @@ def time_likelihood(name: str, family: int, distribution: str) -> Likelihood:
     ----------
     name : str
     family : int
-        As kernels of `qpruntime.likelihoods.survival` know it.
+        `WEIBULL` or `LOGISTIC`.
     distribution : str
         SciPy's name of the distribution of T, with shape 1/scale and scale e^f.
     """
@@ -97,9 +97,7 @@ def time_likelihood(name: str, family: int, distribution: str) -> Likelihood:
 #
 # z = (log t - f)/scale. Kernels of the two families whose spans have no closed moments, by number:
 # the smallest extreme value, which makes T Weibull, and the logistic. An event and a time censored
-# on the right have the form of `qpruntime.likelihoods._series_kernels`; other spans are integrated
-# by
-# `qpruntime.likelihoods.survival`.
+# on the right have the form of `qpruntime.likelihoods._series_kernels`; other spans are integrated.
 
 #: Numbers of `theta` before its rows: the scale and its logarithm.
 _BEFORE = 2

@@ -27,7 +27,6 @@ from qpruntime.errors import NumericalError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import Rate
 from qpruntime.likelihoods.responses import LARGEST_COUNT, counts
-from qpruntime.predictive import counts as gamma_poisson
 from qpruntime.predictive.counts import (
     LINKS,
     DispersedRate,
@@ -37,6 +36,7 @@ from qpruntime.predictive.counts import (
     count_tail,
     counted,
     dispersed_tail,
+    log_pmf_many,
 )
 from qpruntime.predictive.inversion import Component, first_integers, mixture_quantiles
 from qpruntime.predictive.mixtures import Mixture
@@ -111,9 +111,7 @@ def log_pmf(
         return log_density(counted(link, dispersion), mean, variance, y)
     arrays = np.broadcast_arrays(*_gamma(mean, variance, link, dispersion), counts(y))
     out = np.empty(arrays[0].shape)
-    gamma_poisson.log_pmf_many(
-        *(np.array(a, dtype=float).reshape(-1) for a in arrays), out.reshape(-1)
-    )
+    log_pmf_many(*(np.array(a, dtype=float).reshape(-1) for a in arrays), out.reshape(-1))
     return out
 
 

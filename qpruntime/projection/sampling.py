@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,7 +29,6 @@ from qpruntime.errors import InputError, NumericalError, SamplingWarning, warn
 from qpruntime.likelihoods import Likelihood
 
 __all__ = [
-    "Estimates",
     "SampledProjection",
     "Site",
     "estimate",
@@ -204,9 +203,11 @@ def project_sampled(
     )
 
 
-def _gather(estimates: list[Estimates], shape: tuple[int, ...], remedy: str) -> SampledProjection:
-    columns = np.array(estimates).T.reshape(len(Estimates._fields), *shape)
-    result = SampledProjection(*columns)
+def _gather(
+    sites: list[SampledProjection], shape: tuple[int, ...], remedy: str
+) -> SampledProjection:
+    columns = np.array([list(vars(site).values()) for site in sites]).T
+    result = SampledProjection(*columns.reshape(-1, *shape))
     if not np.isfinite([result.mean, result.std_ep, result.std]).all():
         raise NumericalError(
             "a projection leaves double precision, whose squares reach from 1e-308 to 1e308: "
@@ -269,7 +270,7 @@ class Site:
         t += float(gammaln(0.5 * (_FREEDOM + 1.0)) - gammaln(0.5 * _FREEDOM))
         return f, self.log_tilted(f) - np.logaddexp(cavity - HALF_LOG_2PI, t)
 
-    def project(self, n: int, rng: np.random.Generator) -> Estimates:
+    def project(self, n: int, rng: np.random.Generator) -> SampledProjection:
         """Locate the tilted density by pilot draws, then estimate its projection from n draws."""
         centre, scale = self.mu, self.sigma
         for _ in range(_ROUNDS):
@@ -302,7 +303,8 @@ class Site:
         projected = estimate(f, w)
         mean_w = w.mean()
         variance = float(np.mean((w / mean_w - 1.0) ** 2)) / (n - 1)
-        return projected._replace(
+        return replace(
+            projected,
             # The logarithm of a mean is low by half its relative variance.
             log_z=best + math.log(mean_w) + 0.5 * variance,
             log_z_error=math.sqrt(variance),
@@ -312,21 +314,7 @@ class Site:
 # --- Weighted moments and their standard errors
 
 
-class Estimates(NamedTuple):
-    """`SampledProjection` of one site."""
-
-    log_z: float
-    mean: float
-    std_ep: float
-    std: float
-    log_z_error: float
-    mean_error: float
-    std_ep_error: float
-    std_error: float
-    effective: float
-
-
-def estimate(x: Array, weights: Array, correlated: bool = False) -> Estimates:
+def estimate(x: Array, weights: Array, correlated: bool = False) -> SampledProjection:
     """Project one weighted sample; log Z is left out."""
     # Samples that weigh less than 1e-300 of the heaviest have no quantile in double precision.
     kept = np.flatnonzero(weights > 1e-300 * weights.max())
@@ -368,9 +356,8 @@ def estimate(x: Array, weights: Array, correlated: bool = False) -> Estimates:
         ratios = plain[errors > 0.0] / errors[errors > 0.0]
         effective *= min(1.0, float(ratios.min(initial=1.0)) ** 2)
     mean += squares @ d  # the ratio of two sums: bias -sum w^2 (x - mean)
-    return Estimates(
-        math.nan, mean, std_ep, star, math.nan, errors[0], errors[1], errors[2], effective
-    )
+    values = np.array([math.nan, mean, std_ep, star, math.nan, *errors, effective])
+    return SampledProjection(*values)
 
 
 def _ends(w: Array) -> tuple[Array, Array]:

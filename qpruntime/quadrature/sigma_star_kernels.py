@@ -35,7 +35,6 @@ __all__ = [
     "Functions",
     "Raised",
     "anchored",
-    "exact_point",
     "exact_run",
     "level",
     "place",
@@ -383,21 +382,6 @@ def powered_point(
     return powered_run(raised, frame, has_frame, means, sigma, out)
 
 
-@kernel
-def exact_point(
-    split: int,
-    frame: Frame,
-    has_frame: bool,
-    mu: float,
-    sigma: float,
-    y: float,
-    theta: Array,
-    out: Array,
-) -> int:
-    """Run `exact_run` for one cavity; `out` has shape (1, 4)."""
-    return powered_point(Raised(split, 1.0, y, theta), frame, has_frame, mu, sigma, out)
-
-
 # --- Likelihood to a power
 
 #: Step in v for moments alone, and largest number of nodes on one side.
@@ -560,8 +544,8 @@ def _powered(
     return raised_point(Raised(split, power, y, theta), Frame(*frame), ep, mu, sigma, out)
 
 
-#: `exact_point`, the same for a likelihood without a frame, which only calls its rule, and
-#: `raised_point`. They compile when a kernel first needs them.
+#: `exact_run` for one cavity, the same for a likelihood without a frame, which only calls its
+#: rule, and `raised_point`. They compile when a kernel first needs them.
 EXACT_POINT = LatePointer(_exact, EXACT)
 RULED_POINT = LatePointer(_ruled, EXACT)
 RAISED_POINT = LatePointer(_powered, POWERED)

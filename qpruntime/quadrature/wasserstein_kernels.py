@@ -60,7 +60,7 @@ class Law(NamedTuple):
 
 
 def jacobi_rules(p: float) -> Array:
-    """Rules for a root at -1, shape (2 N + 3, N) with p >= 1.
+    """Rules for a root at -1, shape (6, N) with p >= 1.
 
     They are rows of nodes and of weights (1 + x)^(p - 1), then of weights (1 + x)^(p - 2) at the
     same nodes for second derivatives, which need only a few digits, then three rows that give the

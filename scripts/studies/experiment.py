@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import Kernel
 from qpruntime import ConvergenceWarning, CorrectionWarning, NumericalError, Posterior, infer
 from qpruntime.likelihoods import get
 from qpruntime.predictive.density import log_pmf, mode
-from qpruntime.quadrature.sigma_star_kernels import OK, exact_point
+from qpruntime.quadrature.sigma_star_kernels import OK, exact_run
 from scripts.benchmarks.data.protocol import Task
 from scripts.studies import grid_edge
 from scripts.studies.folds import Fold, start_kernel
@@ -176,7 +176,8 @@ def _equal_cavities(fold: Fold, post: Posterior) -> list[float]:
     theta, _, has_frame, split_, _, frame = likelihood.functions()
     out, held, largest = np.empty((1, 4)), 0, 0.0
     for mu, sigma, y in zip(*grid_edge.cavities(post), fold.y, strict=True):
-        status = exact_point(split_, frame, has_frame, mu, sigma, y, theta, out)
+        means = np.array([mu])
+        status = exact_run(split_, frame, has_frame, means, sigma, y, theta, out)
         if status != OK:
             return [held, len(fold.y), float("nan")]
         assert likelihood.moments is not None

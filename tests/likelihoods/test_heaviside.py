@@ -9,7 +9,7 @@ from scipy.special import erfcx
 
 from qpruntime import likelihoods, project
 from qpruntime.projection.projector import project_arrays
-from qpruntime.quadrature.sigma_star_kernels import OK, exact_point
+from qpruntime.quadrature.sigma_star_kernels import OK, exact_run
 from tests.tools.cases import every_case
 
 EXPONENTIAL = 0.90319728556863  # sigma*/sigma_EP of an exponential density
@@ -18,7 +18,7 @@ EXPONENTIAL = 0.90319728556863  # sigma*/sigma_EP of an exponential density
 def by_quadrature(mu, sigma, y, name="heaviside"):
     theta, _, has_frame, split, _, frame = likelihoods.get(name).functions()[:6]
     out = np.empty((1, 4))
-    assert exact_point(split, frame, has_frame, mu, sigma, float(y), theta, out) == OK
+    assert exact_run(split, frame, has_frame, np.array([mu]), sigma, float(y), theta, out) == OK
     return out[0]
 
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 from qpruntime import likelihoods
 from qpruntime.quadrature.adaptive_kernels import location_rule
-from qpruntime.quadrature.sigma_star_kernels import OK, Raised, exact_point, raised_point
+from qpruntime.quadrature.sigma_star_kernels import OK, Raised, exact_run, raised_point
 from tests.tools.cases import every_case
 from tests.tools.oracle import tilted
 
@@ -23,7 +23,7 @@ def by_frame(mu, sigma, y, parameters, power=1.0):
         return None
     out = np.empty((1, 4))
     if power == 1.0:
-        assert exact_point(split, addresses, True, mu, sigma, y, theta, out) == OK
+        assert exact_run(split, addresses, True, np.array([mu]), sigma, y, theta, out) == OK
     else:
         assert raised_point(Raised(split, power, y, theta), addresses, False, mu, sigma, out) == OK
     return out[0]

@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -74,9 +75,10 @@ def test_a_run_equals_its_points(mu, sigma):
     theta, _, has_frame, split, _, frame, *_ = likelihoods.get("probit").functions()
     means = mu + np.linspace(0.0, 0.3, 7) * sigma  # the widest run the kernel allows
     out, one = np.empty((7, 4)), np.empty((1, 4))
-    assert wasserstein.exact_run(split, frame, has_frame, means, sigma, 1.0, theta, out) == 0
-    for i, m in enumerate(means):
-        assert wasserstein.exact_point(split, frame, has_frame, m, sigma, 1.0, theta, one) == 0
+    run = partial(wasserstein.exact_run, split, frame, has_frame)
+    assert run(means, sigma, 1.0, theta, out) == 0
+    for i in range(7):
+        assert run(means[i : i + 1], sigma, 1.0, theta, one) == 0
         # Other nodes, same integral; log Z and the mean may pass through 0.
         np.testing.assert_allclose(out[i], one[0], rtol=2e-13, atol=2e-14 * max(1.0, sigma))
 
@@ -147,8 +149,8 @@ def test_gaussian_likelihood_is_exact(mu, sigma, width):
 def test_impossible_densities(split, status, words):
     likelihood = user_made(split, name="broken")
     theta, _, has_frame, split, _, frame, *_ = likelihood.functions()
-    got = wasserstein.exact_point(split, frame, has_frame, 0.3, 2.0, 1.0, theta, np.empty((1, 4)))
-    assert got == status
+    given = split, frame, has_frame, np.array([0.3]), 2.0, 1.0, theta, np.empty((1, 4))
+    assert wasserstein.exact_run(*given) == status
     for method in ("ep", "qp"):
         with pytest.raises(NumericalError, match=rf"broken .*{words}.* N\(0.3, 2\^2\) and y = 1"):
             project(likelihood, [0.3], 2.0, 1, method=method, table="exact")

@@ -25,7 +25,13 @@ from qpruntime.inference.corrections.linear_response import (
     tilted_variances,
 )
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
-from qpruntime.inference.corrections.slice_sampler import Chains, densities_of, mixing, run_chains
+from qpruntime.inference.corrections.slice_sampler import (
+    CHAINS,
+    Chains,
+    densities_of,
+    mixing,
+    run_chains,
+)
 
 __all__ = [
     "CORRECTIONS",
@@ -284,7 +290,7 @@ def shifted(densities: Densities, mean: Array, moved: Array, stretch: Array) -> 
 
 
 def sampled(
-    fixed_point: NormalApproximation | FixedPoint,
+    fixed_point: NormalApproximation,
     points: MarginalPoints,
     rng: np.random.Generator,
     steps: int,
@@ -298,7 +304,7 @@ def sampled(
     folded = _folds(folded, points)
     observed, fixed = fixed_point.observed, fixed_point.fixed
     K, likelihood = needed(observed)
-    kept = max(250, _KEPT // (4 * fixed.mean.size))
+    kept = max(250, _KEPT // (CHAINS * fixed.mean.size))
     chains = run_chains(
         fixed_point.rule, fixed, (fixed_point.V, K), observed.prior, rng, steps=steps, kept=kept
     )
@@ -365,7 +371,7 @@ _EVIDENCE, _MEANS = 0.1, 0.06
 #: Number of sites up to which FACT's means are exact, and how far they may contradict the other
 #: ones.
 _EXACT, _CONTRARY = 2, 0.05
-#: R-hat up to which chains count as mixed, and number of standard errors that count as chance.
+#: Number of standard errors that count as chance.
 _ERRORS = 4.0
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,12 +67,11 @@ def one_sided(observed: Observed, sites: Sites, evidence: float, is_own: bool) -
     try:
         fixed_point_aside = fixed_point(observed, end.sites, evidence, is_own=False)
     except NumericalError:
-        return fixed_point(observed, sites, evidence, is_own)._replace(folded=True)
+        return replace(fixed_point(observed, sites, evidence, is_own), folded=True)
     if (np.abs(fixed_point_aside.fixed.mean) < _ASIDE * fixed_point_aside.fixed.std).all():
-        return fixed_point_aside._replace(folded=True, is_own=is_own)
-    return fixed_point_aside._replace(
-        folded=True, aside=True, log_evidence=fixed_point_aside.log_evidence + math.log(2.0)
-    )
+        return replace(fixed_point_aside, folded=True, is_own=is_own)
+    both = fixed_point_aside.log_evidence + math.log(2.0)
+    return replace(fixed_point_aside, folded=True, aside=True, log_evidence=both)
 
 
 def fold(densities: Densities) -> Densities:
@@ -103,7 +101,8 @@ SWEEPS = 200
 _MANY = 1000
 
 
-class NormalApproximation(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class NormalApproximation:
     """Normal approximation: V (N, N) is its covariance, and `factor` serves predictions."""
 
     observed: Observed
@@ -114,19 +113,14 @@ class NormalApproximation(NamedTuple):
     fixed: TiltedMoments
 
 
-class FixedPoint(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class FixedPoint(NormalApproximation):
     """EP's fixed point: a `NormalApproximation` with its tilted densities and its log evidence.
 
     `is_own` is True if the sites are those of the posterior itself. `folded` means that the sign of
     f is unknown, and `aside` that this is the fixed point of one of two mirrored peaks.
     """
 
-    observed: Observed
-    likelihood: Likelihood
-    V: Array
-    factor: DenseSolved
-    rule: Rule
-    fixed: TiltedMoments
     tilted: Tilted
     log_evidence: float
     is_own: bool
@@ -201,7 +195,8 @@ def fixed_point(
             f"the sites are no fixed point of EP: moments of the tilted density of site {site} "
             f'are off by {off.max():.2g}; correction="sample" needs no fixed point'
         )
-    return FixedPoint(*normal[:4], rule, normal.fixed, tilted, evidence, is_own)
+    known = {**vars(normal), "rule": rule}
+    return FixedPoint(**known, tilted=tilted, log_evidence=evidence, is_own=is_own)
 
 
 def normal_of(

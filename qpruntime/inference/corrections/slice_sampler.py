@@ -21,6 +21,7 @@ from qpruntime.inference.corrections.ep_fact import POINTS
 from qpruntime.inference.corrections.tilted import Rule, TiltedMoments, log_factor
 
 __all__ = [
+    "CHAINS",
     "Chains",
     "densities_of",
     "mixing",
@@ -28,6 +29,8 @@ __all__ = [
     "split_rhat",
 ]
 
+#: Number of chains.
+CHAINS = 4
 #: Number of steps whose ellipses are drawn at once, by one product.
 _BLOCK = 1000
 #: Largest number of shrinkages of the bracket; a step that finds no point stays where it is.
@@ -115,7 +118,6 @@ def run_chains(
     *,
     steps: int,
     kept: int,
-    chains: int = 4,
 ) -> Chains:
     """Run chains from draws of the normal approximation, after a burn-in of a tenth of the steps.
 
@@ -133,8 +135,8 @@ def run_chains(
     kept_of_block = max(
         c for c in (1, 2, 5, 10, 20, 50, 100, 250) if c * blocks <= max(kept, blocks)
     )
-    draws = np.empty((chains, blocks * kept_of_block, n))
-    for chain, chain_rng in enumerate(rng.spawn(chains)):
+    draws = np.empty((CHAINS, blocks * kept_of_block, n))
+    for chain, chain_rng in enumerate(rng.spawn(CHAINS)):
         f = fixed.mean + roots[0] @ chain_rng.standard_normal(n)
         for block in range(-first, blocks):
             normals = chain_rng.standard_normal((_BLOCK, n))

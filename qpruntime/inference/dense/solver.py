@@ -47,12 +47,21 @@ class DensePullback(Pullback):
 
     If the prior is fixed, dv = -(S * S) dtau and dm = S (dnu - mean dtau). If the sites are fixed,
     dS = A dK A' and dm = A dK weights, where A' = K^-1 S = I - diag(tau) S.
+
+    Parameters
+    ----------
+    solution : tuple of ndarray
+        Weights and means, each of shape (N,).
+    covariance : ndarray, shape (N, N)
+    tau, kept : ndarray, shape (N,)
+        Site precisions, and 1 - tau variance.
     """
 
-    def __init__(self, factor: CholeskyFactor, tau: Array, kept: Array) -> None:
-        self._tau, self._kept = tau, kept
-        self._mean, self._weights = factor.mean, factor.weights
-        self._S = factor.covariance()
+    def __init__(
+        self, solution: tuple[Array, Array], covariance: Array, tau: Array, kept: Array
+    ) -> None:
+        self._weights, self._mean = solution
+        self._S, self._tau, self._kept = covariance, tau, kept
         self._squared = self._S * self._S
 
     def to_sites(self, by_variance: Array, by_mean: Array) -> Array:
@@ -61,14 +70,19 @@ class DensePullback(Pullback):
         return np.array([-(self._squared @ by_variance) - self._mean * back, back])
 
     def to_prior(self, by_variance: Array, by_mean: Array) -> Array:
-        """Return the derivative by K, shape (N, N), with the sites fixed."""
+        """Return the derivative by K, a square array, with the sites fixed."""
+        A, weights = self._from_prior()
+        M: Array = (A * by_variance) @ A.T
+        to_mean = A @ by_mean
+        M += 0.5 * (np.outer(to_mean, weights) + np.outer(weights, to_mean))
+        return M
+
+    def _from_prior(self) -> tuple[Array, Array]:
+        """Return A and the weights."""
         # The diagonal of A is known; as I - (K + 1/tau)^-1 K it would cancel under a vast prior.
         A = -self._tau[:, None] * self._S
         A.flat[:: len(A) + 1] = self._kept
-        M = (A * by_variance) @ A.T
-        to_mean = A @ by_mean
-        M += 0.5 * (np.outer(to_mean, self._weights) + np.outer(self._weights, to_mean))
-        return M
+        return A, self._weights
 
 
 # --- Factors of a Gaussian posterior with given sites
@@ -507,7 +521,7 @@ class DenseSolved(CholeskyFactor, Solved):
 
     def pullback(self, marginals: tuple[Array, Array]) -> DensePullback:
         """Return the transposed derivative of the given marginals."""
-        return DensePullback(self, self._tau, marginals[1])
+        return DensePullback(self._solve(), self.covariance(), self._tau, marginals[1])
 
 
 # --- Factorisations that a posterior keeps

@@ -230,9 +230,9 @@ class Cells:
 
     order: Numbers | None
 
-    def __init__(self, points: Array, centres: Array, scale: Array | None = None) -> None:
+    def __init__(self, points: Array, centres: Array, scale: Array) -> None:
         P, d = points.shape
-        self._scale = np.ones(d) if scale is None else scale
+        self._scale = scale
         middles = centres * self._scale
         self._middle = np.median(middles, axis=0)
         spread = np.minimum(np.var(middles, axis=0), _MAX_COORDINATE)

@@ -87,7 +87,7 @@ def revise(
             )
             tilted_square = std * std
         if status != OK:
-            tally[10], tally[11] = prior + centre, sigma
+            tally[9], tally[10] = prior + centre, sigma
         else:
             tally[4] += where == INSIDE
             tally[5] += where == OUTSIDE_GRID
@@ -115,8 +115,8 @@ def revise(
     tally[1] += d_nu * d_nu
     tally[2] += in_units * in_units
     tally[3] += moved * moved
-    if abs(in_units) + abs(moved) > tally[9]:
-        tally[8], tally[9] = i, abs(in_units) + abs(moved)
+    if abs(in_units) + abs(moved) > tally[8]:
+        tally[7], tally[8] = i, abs(in_units) + abs(moved)
     return status, (new_tau, new_nu), absorbed(new_tau, new_nu, noise, h)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -253,15 +253,6 @@ class Rows:
 _BLOCK = 1 << 16
 
 
-class Finished(Protocol):
-    """Parts of a `Rows` that the functions below need."""
-
-    series: SortedSeries
-    noise: float
-    tau: Array
-    nu: Array
-
-
 @dataclass(frozen=True)
 class Summary:
     """Moments of g and leave-one-out log densities in order of time, and the log evidence.
@@ -291,14 +282,14 @@ class Summary:
 NO_SUMMARY = Summary(np.empty(0), np.empty(0), np.empty(0), math.nan, sound=False)
 
 
-def cavities(rows: Finished, report: Report) -> tuple[Array, Array]:
+def cavities(rows: Rows, report: Report) -> tuple[Array, Array]:
     """Return means and standard deviations of the cavities of g, each of shape (N,)."""
     h = rows.series.scales
     mean = rows.series.prior + h * report.mean
     return mean, h * np.sqrt(report.variance + rows.noise)
 
 
-def summarise(rows: Finished, report: Report) -> Summary:
+def summarise(rows: Rows, report: Report) -> Summary:
     """Compute the summary of a series' sites, block by block."""
     n = rows.tau.size
     blocks = [slice(begin, begin + _BLOCK) for begin in range(0, n, _BLOCK)]
@@ -312,7 +303,7 @@ def summarise(rows: Finished, report: Report) -> Summary:
     return replace(summary, log_evidence=total, balance=balance, noise=noise)
 
 
-def _signs(rows: Finished, whole: Report, block: slice) -> tuple[bool, int]:
+def _signs(rows: Rows, whole: Report, block: slice) -> tuple[bool, int]:
     """Decide whether cavities of some rows are proper, and the balance of their innovations."""
     report, tau = whole[block], rows.tau[block]
     w, h = rows.noise, rows.series.scales[block]
@@ -328,7 +319,7 @@ def _signs(rows: Finished, whole: Report, block: slice) -> tuple[bool, int]:
     return bool(sound), balance
 
 
-def _fill(rows: Finished, whole: Report, rows_of_block: slice, summary: Summary) -> float:
+def _fill(rows: Rows, whole: Report, rows_of_block: slice, summary: Summary) -> float:
     """Fill some rows of a summary; return their share of the evidence."""
     series, tau, nu = rows.series, rows.tau[rows_of_block], rows.nu[rows_of_block]
     report, prior, y = whole[rows_of_block], series.prior[rows_of_block], series.y[rows_of_block]
@@ -372,7 +363,7 @@ def _fill(rows: Finished, whole: Report, rows_of_block: slice, summary: Summary)
     return float(total)
 
 
-def noise_slope(rows: Finished, whole: Report, block: slice = slice(None)) -> float:
+def noise_slope(rows: Rows, whole: Report, block: slice = slice(None)) -> float:
     """Return the derivative of EP's log evidence by the variance of white noise, from a report.
 
     The difference 1 - tau var would cancel if noise is small. It is cavity over marginal precision,
@@ -432,15 +423,14 @@ class Tally:
 
     Attributes
     ----------
-    sums : ndarray, shape (12,)
+    sums : ndarray, shape (11,)
         Squared changes of tau and nu, plain and in units of the marginals (4); lookups inside and
-        outside a grid, and skipped updates (3); one number for the kernels' own use; the site that
-        changed most, and by how much; mean and standard deviation of a cavity whose projection
-        failed.
+        outside a grid, and skipped updates (3); the site that changed most, and by how much; mean
+        and standard deviation of a cavity whose projection failed.
     """
 
     def __init__(self) -> None:
-        self.sums = np.zeros(12)
+        self.sums = np.zeros(11)
 
     def begin_pass(self) -> None:
         """Reset the changes of the previous pass."""
@@ -458,12 +448,12 @@ class Tally:
     @property
     def worst(self) -> int:
         """Site that changed most."""
-        return int(self.sums[8])
+        return int(self.sums[7])
 
     @property
     def cavity(self) -> tuple[float, float]:
         """Mean and standard deviation of the cavity that failed."""
-        return float(self.sums[10]), float(self.sums[11])
+        return float(self.sums[9]), float(self.sums[10])
 
 
 # --- Storage of messages

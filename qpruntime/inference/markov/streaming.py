@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,7 +36,6 @@ __all__ = [
     "More",
     "SeriesPiece",
     "SweepResult",
-    "SweptSeries",
     "append",
     "joined_pieces",
     "merged",
@@ -358,35 +357,6 @@ _SHARES = (1.0, 0.7, 0.5)
 _PATIENCE = 20
 
 
-class SweptSeries(Protocol):
-    """Series that is swept; `Rows` implements it."""
-
-    tau: Array
-    nu: Array
-
-    @property
-    def nonnegative(self) -> bool:
-        """True if no site precision can be negative."""
-
-    def refresh(self) -> None:
-        """Compute the messages of sites that were set from outside."""
-
-    def sweep(self, damping: float, hold: bool) -> Swept:
-        """Update every site; the change is the largest rms of a pass."""
-
-    def finish(self) -> Summary:
-        """Return a summary of the sites, and leave forward messages in the buffer."""
-
-    def negative(self, summary: Summary, least: float) -> int:
-        """Return how many precisions would be below -`least` marginal ones if free."""
-
-    def slope(self) -> Array:
-        """Return the sums of the gradient."""
-
-    def cavities(self) -> tuple[Array, Array]:
-        """Return means and standard deviations of the cavities of g, each of shape (N,)."""
-
-
 @dataclass(kw_only=True)
 class SweepResult(Ended):
     """End of the sweeps; the sites are those of the rows."""
@@ -395,7 +365,7 @@ class SweepResult(Ended):
 
 
 def settle(
-    rows: SweptSeries, limits: Limits, trace: Trace | None = None, warm: bool = False
+    rows: Rows, limits: Limits, trace: Trace | None = None, warm: bool = False
 ) -> SweepResult:
     """Sweep until the sites no longer change; leave forward messages and a summary.
 
@@ -434,7 +404,7 @@ def settle(
     return end
 
 
-def _sites(rows: SweptSeries) -> Sites:
+def _sites(rows: Rows) -> Sites:
     return Sites(rows.tau.copy(), rows.nu.copy())
 
 
@@ -449,7 +419,7 @@ def _require(proper: bool) -> None:
 class _Patience:
     """Step control that ends attempts whose changes no longer halve, and keeps the best sites."""
 
-    def __init__(self, rows: SweptSeries, share: float, hold: bool, best: Sites | None) -> None:
+    def __init__(self, rows: Rows, share: float, hold: bool, best: Sites | None) -> None:
         self.share, self.best = share, best
         self._rows, self._hold, self._least = rows, hold, math.inf
         self._history: list[float] = []
@@ -468,7 +438,7 @@ class _Patience:
 
 
 def _sweeps(
-    rows: SweptSeries, limits: Limits, share: float, trace: Trace, *, hold: bool, best: Sites | None
+    rows: Rows, limits: Limits, share: float, trace: Trace, *, hold: bool, best: Sites | None
 ) -> tuple[SweepResult, Sites | None]:
     """Sweep within the limits; return how it ended, and the sites after the best sweep."""
     shortened = rows.tau.size * (share * limits.damping < 1.0)
@@ -484,7 +454,7 @@ def _sweeps(
     return SweepResult(settled=settled, worst=last.worst, trace=trace), steering.best
 
 
-def _finish(rows: SweptSeries, end: SweepResult) -> bool:
+def _finish(rows: Rows, end: SweepResult) -> bool:
     """Store the summary; return whether the posterior is proper."""
     end.summary = rows.finish()
     return end.summary.proper

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import Counts, ImproperPosterior, Sites
 from qpruntime.inference.solver_protocol import Prior, Pullback, SiteProblem, Solved
 
-__all__ = ["ClassKept", "ClassPrior", "ClassSolved", "Linear", "settle_means"]
+__all__ = ["ClassKept", "ClassPrior", "ClassSolved", "settle_means"]
 
 # --- Solver of classes
 
@@ -351,18 +350,12 @@ _TRIALS = 8
 _NEAR = 1e-3
 
 
-class Linear(Solved, Protocol):
-    """Posterior whose solution is linear in the sites' precision-weighted means."""
-
-    def solution(self) -> tuple[Array, Array, Array]:
-        """Return everything that is linear in them."""
-
-    def between(self, start: tuple[Array, ...], share: float) -> None:
-        """Go to this share of the way from `start`, sites and solution, to the present state."""
-
-
 def settle_means(
-    solved: Linear, problem: SiteProblem, marginals: tuple[Array, Array], sites: Sites, most: int
+    solved: ClassSolved,
+    problem: SiteProblem,
+    marginals: tuple[Array, Array],
+    sites: Sites,
+    most: int,
 ) -> Sites:
     """Move nu until marginal means equal projected ones, in at most `most` steps."""
     tau, nu = sites

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +17,17 @@ from qpruntime._restorable import restorable
 from qpruntime._typing import Array, ArrayLike
 from qpruntime.errors import NumericalError
 from qpruntime.inference.dense.cholesky_kernels import mirror_upper
-from qpruntime.inference.dense.solver import CholeskyFactor, DenseState, finite_solution
+from qpruntime.inference.dense.solver import (
+    CholeskyFactor,
+    DensePullback,
+    DenseState,
+    finite_solution,
+)
 from qpruntime.inference.operator.functionals import FunctionalFeatures, Functionals
 from qpruntime.inference.operator.visit_kernels import visit
 from qpruntime.inference.parallel_updates import propose_matched
 from qpruntime.inference.sites import Counts, ImproperPosterior, Sites
-from qpruntime.inference.solver_protocol import Pullback, SiteProblem, Solved
+from qpruntime.inference.solver_protocol import SiteProblem, Solved
 
 __all__ = [
     "LatentAlgebra",
@@ -210,8 +216,8 @@ class LatentSolved(Solved):
     def pullback(self, marginals: tuple[Array, Array]) -> LatentPullback:
         """Return the transposed derivative of the marginals."""
         half = solve_triangular(self.factor, self.features.rows.T, lower=True, check_finite=False)
-        rows = self.features.functionals
-        return LatentPullback(half.T @ half, self._prior.K, rows, self.tau, self._solve())
+        given = self._solve(), half.T @ half, self.tau, marginals[1]
+        return LatentPullback(*given, K=self._prior.K, functionals=self.features.functionals)
 
 
 # --- Algebra that predictions take
@@ -364,7 +370,7 @@ class LatentKept(LatentAlgebra):
 # --- Gradients
 
 
-class LatentPullback(Pullback):
+class LatentPullback(DensePullback):
     """Transposed derivative of variances v = diag(A S A') and means, S that of f.
 
     The sites are fixed. S then changes with K by D dK D', with D = K^-1 S applied from the left,
@@ -372,39 +378,19 @@ class LatentPullback(Pullback):
 
     Parameters
     ----------
-    covariance : ndarray, shape (N, N)
-        Posterior covariance of the functionals.
+    *given
+        As for `DensePullback`, for the functionals.
     K : ndarray, shape (n, n)
     functionals : Functionals
-    tau : ndarray, shape (N,)
-    solution : tuple of ndarray
-        Weights and means of the functionals.
     """
 
-    def __init__(
-        self,
-        covariance: Array,
-        K: Array,
-        functionals: Functionals,
-        tau: Array,
-        solution: tuple[Array, Array],
-    ) -> None:
-        self._S, self._K, self._rows, self._tau = covariance, K, functionals, tau
-        self._weights, self._mean = solution
+    def __init__(self, *given: Any, K: Array, functionals: Functionals) -> None:
+        super().__init__(*given)
+        self._K, self._rows = K, functionals
 
-    def to_sites(self, by_variance: Array, by_mean: Array) -> Array:
-        """Return the derivatives by tau and nu, shape (2, N), with the prior fixed."""
-        back = self._S @ by_mean
-        squared = (self._S * self._S) @ by_variance
-        return np.array([-squared - self._mean * back, back])
-
-    def to_prior(self, by_variance: Array, by_mean: Array) -> Array:
-        """Return the derivative by K, shape (n, n), with the sites fixed."""
+    def _from_prior(self) -> tuple[Array, Array]:
         # The variances are v_i = a' S a with S = (K^-1 + H)^-1, and dS = (I + K H)^-1 dK (I + H
         # K)^-1.
         rows, H = self._rows, self._rows.precision(self._tau)
         across = np.linalg.solve((np.eye(len(H)) + self._K @ H).T, rows.back(np.eye(rows.n)))
-        M: Array = (across * by_variance) @ across.T
-        to_mean, weights = across @ by_mean, rows.back(self._weights)
-        M += 0.5 * (np.outer(to_mean, weights) + np.outer(weights, to_mean))
-        return M
+        return across, rows.back(self._weights)

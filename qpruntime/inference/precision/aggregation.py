@@ -219,7 +219,7 @@ def left_out_rows(
     Parameters
     ----------
     collapsed : Collapsed
-    here : Marginals
+    marginals : Marginals
         Marginals of the sites.
     log_z : ndarray, shape (S,)
         Log Z of one observation of each site under the cavity of the whole site, which is exact

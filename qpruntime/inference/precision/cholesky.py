@@ -15,7 +15,7 @@ from scipy.linalg import lapack
 from qpruntime._memory import require
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import choice, number, shown
+from qpruntime._validation import number, shown
 from qpruntime.errors import InputError
 from qpruntime.inference.precision.cholesky_kernels import (
     factorise,
@@ -27,7 +27,6 @@ from qpruntime.inference.precision.cholesky_kernels import (
 )
 from qpruntime.inference.precision.pattern_kernels import pair_places, placed, places, sort_rows
 from qpruntime.inference.precision.symbolic_kernels import (
-    Ordering,
     count_rows,
     elimination_order,
     fill_rows,
@@ -115,7 +114,6 @@ class Symbolic(NamedTuple):
 
 def analyse(
     pattern: sparse.csr_array,
-    ordering: Ordering = "mmd",
     order: Index | None = None,
     operations: float | None = None,
 ) -> Symbolic:
@@ -124,9 +122,8 @@ def analyse(
     Parameters
     ----------
     pattern : csr_array
-    ordering : {"mmd", "natural"}
     order : ndarray, optional
-        Known order of elimination.
+        Known order of elimination, by default that of minimum degree.
     operations : float, optional
         Largest number of operations of a factorisation, by default 5e10.
 
@@ -138,7 +135,7 @@ def analyse(
     n = pattern.shape[0]
     indptr, indices = (np.asarray(a, dtype=np.int64) for a in (pattern.indptr, pattern.indices))
     if order is None:
-        order = elimination_order(pattern, ordering)
+        order = elimination_order(pattern)
     order = np.asarray(order, dtype=np.int64)
     place = np.empty(n, dtype=np.int64)
     place[order] = np.arange(n)
@@ -254,13 +251,11 @@ class Pattern:
     A : sparse array, shape (N, K)
     Q : sparse array, shape (K, K)
         Symmetric. Stored entries are part of the pattern, even if they are zero.
-    ordering : {"mmd", "natural"}
-        Minimum degree, or the given order of columns.
     operations : float, optional
         Largest number of operations of a factorisation, by default 5e10, which take two to three
         seconds on one core.
     order : ndarray, shape (K,), optional
-        Known order of elimination, which replaces `ordering`.
+        Known order of elimination, by default that of minimum degree.
 
     Attributes
     ----------
@@ -298,11 +293,9 @@ class Pattern:
         A: MatrixLike,
         Q: MatrixLike,
         *,
-        ordering: Ordering = "mmd",
         operations: float | None = None,
         order: NDArray[np.int64] | None = None,
     ) -> None:
-        choice(ordering, "ordering", ("mmd", "natural"))
         if operations is not None:
             operations = number(operations, "operations", above=0.0)
         a, q = as_rows(A), as_precision(Q)
@@ -319,7 +312,7 @@ class Pattern:
         identity = sparse.eye_array(self.k, format="csr")
         joined = sparse.csr_array(ones_of_a.T @ ones_of_a + ones_of_q + identity)
         joined.sort_indices()
-        self.symbolic: Symbolic = analyse(joined, ordering, order, operations)
+        self.symbolic: Symbolic = analyse(joined, order, operations)
         shape, place = self.symbolic.shape, self.symbolic.place
         self._kind = np.dtype(np.int32 if self.symbolic.size < 2**31 else np.int64)
         row = place[np.repeat(np.arange(self.k), np.diff(q.indptr))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,6 @@ from qpruntime._numba import kernel
 from qpruntime._typing import IntArray
 
 __all__ = [
-    "Ordering",
     "count_rows",
     "elimination_order",
     "fill_rows",
@@ -197,7 +195,6 @@ def fill_rows(
 
 # --- Elimination order
 
-Ordering = Literal["mmd", "natural"]
 Index = NDArray[np.int64]
 
 #: A column that meets more than this many times the root of the number of columns, and more than
@@ -207,7 +204,7 @@ _DENSE, _LEAST = 10.0, 16
 _CROSSED = 4.0
 
 
-def elimination_order(pattern: sparse.csr_array, ordering: Ordering = "mmd") -> Index:
+def elimination_order(pattern: sparse.csr_array) -> Index:
     """Return the columns of a symmetric pattern (K, K) in the order of their elimination.
 
     The minimum degree order is SuperLU's: an incomplete factorisation that drops everything costs
@@ -219,11 +216,8 @@ def elimination_order(pattern: sparse.csr_array, ordering: Ordering = "mmd") -> 
     ----------
     pattern : csr_array
         Symmetric pattern with its diagonal; values are not used.
-    ordering : {"mmd", "natural"}
     """
     n = pattern.shape[0]
-    if ordering == "natural":
-        return np.arange(n)
     degree = np.diff(pattern.indptr)
     dense = degree > max(_LEAST, _DENSE * np.sqrt(n))
     last = np.flatnonzero(dense)

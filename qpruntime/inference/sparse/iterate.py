@@ -36,7 +36,7 @@ __all__ = ["MATCHES", "Tied", "settle", "settle_tied"]
 # times N/n of the new one.
 
 
-def settle_tied(engine: Engine, limits: Limits = Limits()) -> Ended:  # noqa: B008  immutable
+def settle_tied(engine: Engine, limits: Limits) -> Ended:
     """Iterate the shared site to its fixed point, then give every row of `engine` its own site.
 
     These sites sum to the shared one at its fixed point. EP's evidence of them is closer to that of

@@ -253,7 +253,7 @@ class InducingInputs:
     kernel : scikit-learn kernel
     Z : ndarray, shape (M, d)
     jitter : float
-        Smallest relative jitter on the diagonal of k(Z, Z); it grows tenfold, up to `MAX_JITTER`,
+        Smallest relative jitter on the diagonal of k(Z, Z); it grows tenfold, up to `MOST_JITTER`,
         until k(Z, Z) has a factor.
     dtype : dtype
         Type of the features of rows; the factor is computed in float64.

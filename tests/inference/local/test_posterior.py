@@ -241,10 +241,11 @@ def test_cells_find_the_nearest():
     """All of them among few; among many nearly all, and what is found is in order."""
     rng = np.random.default_rng(0)
     points, centres, asked = (rng.standard_normal((n, 12)) for n in (3000, 20, 40))
+    ones = np.ones(12)
     exact = np.argsort(cdist(asked, points), axis=1)[:, :15]
-    nearest = Cells(points[:100], centres).query(asked, 100)[:, 0]
+    nearest = Cells(points[:100], centres, ones).query(asked, 100)[:, 0]
     np.testing.assert_array_equal(nearest, np.argmin(cdist(asked, points[:100]), axis=1))
-    found = Cells(points, centres).query(asked, 15)
+    found = Cells(points, centres, ones).query(asked, 15)
     assert all(len(set(row)) == 15 for row in found)
     shared = [len(set(a) & set(b)) / 15 for a, b in zip(found, exact, strict=True)]
     assert np.mean(shared) > 0.92  # 12 features that count alike, 9 of 20 cells: measured 0.94
@@ -252,9 +253,9 @@ def test_cells_find_the_nearest():
     scale = np.where(np.arange(12) % 3 == 0, 1.0, 0.05)
     many, far = (rng.standard_normal((n, 12)) * scale for n in (60_000, 40))
     exact = np.argpartition(cdist(far, many), 30, axis=1)[:, :30]
-    found = Cells(many, many[:300]).query(far, 30)
+    found = Cells(many, many[:300], ones).query(far, 30)
     assert np.mean([len(set(a) & set(b)) / 30 for a, b in zip(found, exact, strict=True)]) > 0.95
     # All points at one centre: the cell is cut, and points too far to tell apart are still found.
-    one = Cells(np.concatenate([points, [np.full(12, 1e200)]]), centres[:1])
+    one = Cells(np.concatenate([points, [np.full(12, 1e200)]]), centres[:1], ones)
     np.testing.assert_array_equal(one.query(points[:5], 1)[:, 0], np.arange(5))
     assert sorted(one.query(asked[:1], 3001)[0]) == list(range(3001))
