@@ -232,6 +232,7 @@ def _where_to(where: argparse._ArgumentGroup) -> None:
     )
     where.add_argument(
         "--size-limit",
+        dest="limit",
         type=_megabytes,
         metavar="MB",
         help="surfaces only: largest size of the table; default: 128",

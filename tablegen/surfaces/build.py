@@ -19,7 +19,6 @@ import numpy as np
 from qpruntime._typing import Array
 from qpruntime._validation import choice
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.execution import fingerprint
 from qpruntime.execution.threads import Progress
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import interpolation
@@ -32,11 +31,12 @@ from tablegen.files import hdf5
 from tablegen.files.recipe import (
     Document,
     Recipe,
-    TableJob,
+    Request,
     projection_of,
     refuse_others,
     unfinished,
 )
+from tablegen.files.workspace import Workspace
 from tablegen.second_rule.framed import SEED
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces.node_counts import cells_needed, deviation
@@ -54,20 +54,9 @@ MU_RANGE, SIGMA_RANGE, LIMIT = (-10.0, 10.0), (-2.0, 1.0), 128_000_000
 class Domain:
     """Likelihood, observations and ends of the axes of a table to be built.
 
-    Attributes
-    ----------
-    likelihood : Likelihood
-    source : str
-        How the command line names it.
-    mode : str
-        One of `qpruntime.projection.tabulated_likelihood.MODES`.
-    outcomes : tuple of float
-        The y of each row, or the ends of the third axis.
-    mu, log10_sigma : (float, float)
-    limit : int
-        Bytes of the largest table.
-    p : float, optional
-        Order of the L_p projections to store, in place of those of EP and QP.
+    `source` is how the command line names the likelihood, `mode` one of
+    `qpruntime.projection.tabulated_likelihood.MODES`; `outcomes` are the y of each row, or the ends
+    of the third axis. The table has `limit` bytes at most, and L_p projections of order `p`.
     """
 
     likelihood: Likelihood
@@ -78,11 +67,6 @@ class Domain:
     log10_sigma: tuple[float, float]
     limit: int
     p: float | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of the likelihood."""
-        return self.likelihood.name
 
     def axes(self, cells: Sequence[int]) -> tuple[Axis, ...]:
         """Return the axes with so many cells."""
@@ -296,19 +280,16 @@ def check(table: Table, sample: Sampler) -> float:
     return float(deviation(again, truth).max())
 
 
-@dataclass(frozen=True)
-class SurfacesRecipe(Recipe[Domain]):
+class SurfacesRecipe(Recipe):
     """Recipe of surfaces; how many nodes there will be is found while they are made."""
 
-    @classmethod
-    def of(cls, likelihood: Likelihood, source: str, options: dict[str, Any]) -> SurfacesRecipe:
-        """Return the recipe with these options of `domain`, or raise `InputError`."""
+    def __init__(self, likelihood: Likelihood, source: str, options: dict[str, Any]) -> None:
         if (counts := options.pop("counts", None)) is not None:
             options["outcomes"] = range(counts[0], counts[1] + 1)
         refuse_others(options, domain.__kwdefaults__, "a table of surfaces")
-        plan = domain(likelihood, source, **options)
-        tolerance = surface_errors.tolerance(plan.p)
-        return cls(plan.likelihood, plan, tolerance, plan.limit, order=plan.p)
+        self.plan = domain(likelihood, source, **options)
+        self.order, self.largest = self.plan.p, self.plan.limit
+        self.tolerance = surface_errors.tolerance(self.order)
 
     def describe(self, threads: int) -> Document:
         """Return the document that describes the domain and the limit of its table."""
@@ -323,14 +304,12 @@ class SurfacesRecipe(Recipe[Domain]):
             "largest_bytes": what.limit,
         }
 
-    def make(self, job: TableJob) -> Metadata:
+    def make(self, request: Request, workspace: Workspace, report: Progress) -> Metadata:
         """Fit until the errors between nodes hold, and certify."""
-        what = self.plan
-        workspace, executor, local, tolerance, report = job
+        what, tolerance = self.plan, request.tolerance
         identity = json.dumps(metadata(what, [6, 6, 6]).traits["probes"])
-        sample = Sampler(
-            self.likelihood, executor, workspace.directory / "samples", identity, self.order
-        )
+        keep = workspace.directory / "samples"
+        sample = Sampler(what.likelihood, request.executor, keep, identity, what.p)
         cells = resolve(what, sample, tolerance, report)
         before = math.inf
         for _ in range(_ROUNDS):
@@ -346,11 +325,11 @@ class SurfacesRecipe(Recipe[Domain]):
                 break
             before, cells = error, wider
         report("certify", 0, 1)
-        certificate = surface_errors.certify(table, self.likelihood, run=local.run, seed=SEED)
+        run = request.local.run
+        certificate = surface_errors.certify(table, what.likelihood, run=run, seed=SEED)
         if missed := surface_errors.problems(certificate, tolerance):
             raise NumericalError(advice(what, certificate, missed[0], cells))
-        certificate |= {"tolerance": float(tolerance), "arithmetic": fingerprint.arithmetic()}
-        made = hdf5.finish(workspace, document, table.values, certificate)
+        made = hdf5.finish(workspace, document, table.values, certificate, tolerance)
         report("certify", 1, 1)
         return made
 
@@ -367,20 +346,19 @@ def _growth(error: float, tolerance: float) -> float:
 
 
 def advice(what: Domain, certificate: dict, missed: str, cells: Sequence[int]) -> str:
-    """Say what was reached, where, and what can be done about it."""
+    """Say what was reached, where, and what can be done about it.
+
+    A tolerance at which the table is nowhere right is not offered.
+    """
     worst = max(certificate[name]["max_relative_error"] for name in metadata(what, cells).surfaces)
     full = what.nbytes([math.ceil(1.1 * n) for n in cells]) > what.limit
     step = "raise --size-limit, " if full else ""
-    return (
-        f"the table misses its tolerance with {' x '.join(str(n) for n in cells)} cells: {missed}; "
-        f"{step}narrow --mu-range, begin --log10-sigma-range higher, {_last_resort(worst)}"
-    )
-
-
-def _last_resort(worst: float) -> str:
-    """Return what to do if nothing else helps; a table that is nowhere right is not offered."""
     # Within a size limit, another tolerance shares the nodes out differently.
     reached = 10.0 ** (0.25 * math.ceil(4.0 * math.log10(2.0 * max(worst, 1e-300))))
+    last = "or do without: infer(..., table='exact') integrates what is narrower than any cell"
     if reached < _USELESS:
-        return f"or accept --tolerance {reached:.2g}"
-    return "or do without: infer(..., table='exact') integrates what is narrower than any cell"
+        last = f"or accept --tolerance {reached:.2g}"
+    return (
+        f"the table misses its tolerance with {' x '.join(str(n) for n in cells)} cells: {missed}; "
+        f"{step}narrow --mu-range, begin --log10-sigma-range higher, {last}"
+    )
