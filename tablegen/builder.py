@@ -7,11 +7,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
 from threadpoolctl import threadpool_limits
 
 from qpruntime import likelihoods
-from qpruntime._validation import number, path_of, shown
+from qpruntime._validation import flag, number, path_of, shown
 from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution.resolve import executor_of
 from qpruntime.execution.threads import Executor, ExecutorError, Progress, Threads
@@ -73,8 +72,7 @@ def check(
         )
     source = likelihood if isinstance(likelihood, str) else ""
     recipe = _RECIPES[preset](model, source, options)
-    if not isinstance(force, (bool, np.bool_)):
-        raise InputError(f"force must be True or False, got {shown(force)}")
+    force = flag(force, "force")
     local = Threads(workers)
     timeout = number(timeout, "timeout", above=0.0, most=LONGEST)
     executor: Executor = local
@@ -87,7 +85,7 @@ def check(
     if output is not None:
         path = path_of(output, "output")
     path = formats.named(path, format, output is not None)
-    return Request(recipe, path.absolute(), local, executor, tolerance, bool(force))
+    return Request(recipe, path.absolute(), local, executor, tolerance, force)
 
 
 def default_preset(likelihood: str | Likelihood, preset: str | None) -> str:
