@@ -24,7 +24,7 @@ from tablegen.files.hdf5 import left_over
 from tablegen.files.recipe import Recipe, Request, one_of
 from tablegen.files.workspace import BuildStopped
 from tablegen.grid.build import GridRecipe
-from tablegen.surfaces.build import SurfacesRecipe
+from tablegen.surfaces import build as surfaces
 
 __all__ = ["LARGE", "LONGEST", "build", "carry_out", "check"]
 
@@ -37,7 +37,7 @@ LARGE = 4_000_000_000
 _RECIPES: dict[str, Callable[[Likelihood, str, dict[str, Any]], Recipe]] = {
     "grid": GridRecipe,
     "compact": CompactRecipe,
-    "surfaces": SurfacesRecipe,
+    "surfaces": surfaces.recipe,
 }
 #: The grid of the paper's shape, a small table that holds for every cavity, or whole projections of
 #: any likelihood.

@@ -281,19 +281,9 @@ class Cut(Exception):
 class Transfer:
     """A downloader for `pooch.retrieve`.
 
-    Attributes
-    ----------
-    partial : Path
-        Where the bytes are until they are all there.
-    resumes : bool
-        Whether what an earlier call has left there is of the same file.
-    nbytes : int or None
-        The size that was announced.
-    check : function
-        Called with the complete file before it gets a name; raises if it is not what was wanted.
-    report : function or None
-        Called with bytes there, and bytes in all or None.
-    limits : TransferLimits
+    Bytes are in the file `partial` until they are all there. It `resumes` if what an earlier call
+    has left is of the same file; `nbytes` is the size that was announced. `check` is called with
+    the complete file before it gets a name, and raises if it is not what was wanted.
     """
 
     partial: Path

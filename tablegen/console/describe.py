@@ -52,10 +52,7 @@ def report(found: VerificationReport) -> Document:
         "ok": found.ok,
         "accuracy": _accuracy(found),
         "problems": list(found.problems),
-        "seed": found.seed,
-        "points": found.points,
-        "tolerance": found.tolerance,
-        "certificate": found.certificate,
+        **{name: getattr(found, name) for name in ("seed", "points", "tolerance", "certificate")},
     }
 
 
