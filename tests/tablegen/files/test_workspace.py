@@ -46,6 +46,13 @@ STAGES = [
 ]
 
 
+def completes(host, path, whole, *arguments, **request):
+    """Build to the end: the table is there, and nothing else."""
+    assert host.build(path, *arguments, **request).code == 0
+    assert path.read_bytes() == whole
+    assert names(path.parent) == ["t.h5"]
+
+
 @pytest.fixture(scope="module")
 def old(host, tmp_path_factory):
     """Return the bytes of another table."""
@@ -257,9 +264,7 @@ def test_the_disk_fills_up(host, whole, mount, place, number):
     is_one_error(ended, "No space left on device", f"--output {path} --force")
     assert path.read_bytes() == b"an old table"
     ballast.unlink()
-    assert host.build(path, "--force").code == 0
-    assert path.read_bytes() == whole
-    assert names(disk) == ["t.h5"]
+    completes(host, path, whole, "--force")
 
 
 @pytest.mark.parametrize("limit", [200_000, pytest.param(1_000_000, marks=slow)])
@@ -268,9 +273,7 @@ def test_a_limit_on_the_size_of_files(host, whole, tmp_path, limit):
     path = tmp_path / "t.h5"
     is_one_error(host.build(path, limit=limit), "File too large", "same command resumes: tablegen")
     assert names(tmp_path) == [".t.h5.build"]
-    assert host.build(path).code == 0
-    assert path.read_bytes() == whole
-    assert names(tmp_path) == ["t.h5"]
+    completes(host, path, whole)
 
 
 def test_a_read_only_file_system(host, mount):
@@ -304,9 +307,7 @@ def test_permission_is_lost(host, whole, public, place, number):
     assert path.read_bytes() == b"an old table"
     for directory in filter(Path.is_dir, (*closed, *work.glob("chunks.zarr/c/0/*"))):
         directory.chmod(0o777)
-    assert host.build(path, "--force", uid=NOBODY).code == 0
-    assert path.read_bytes() == whole
-    assert names(public) == ["t.h5"]
+    completes(host, path, whole, "--force", uid=NOBODY)
 
 
 @pytest.mark.parametrize(
@@ -334,9 +335,7 @@ def test_a_directory_is_removed(host, whole, tmp_path, place, number, all_of_it)
     else:
         is_one_error(ended, words)
         assert path.read_bytes() == b"an old table"
-    assert host.build(path, "--force").code == 0
-    assert path.read_bytes() == whole
-    assert names(path.parent) == ["t.h5"]
+    completes(host, path, whole, "--force")
 
 
 # --- several processes
@@ -383,9 +382,7 @@ def test_the_lock_of_a_dead_process_is_taken_over(hosts, whole, tmp_path):
     dead = hosts[0].start(path, die=("store", "after", 3))
     assert hosts[0].end().code < 0
     assert (tmp_path / ".t.h5.build" / "lock").read_text() == f"{dead} on {socket.gethostname()}"
-    assert hosts[1].build(path).code == 0
-    assert path.read_bytes() == whole
-    assert names(tmp_path) == ["t.h5"]
+    completes(hosts[1], path, whole)
 
 
 @slow
