@@ -77,6 +77,9 @@ def test_dry_run_of_the_default_grid(command, tmp_path, monkeypatch):
     assert "40022001" in dry.out
     assert "estimated seconds" in dry.out
     assert not (tmp_path / "not made").exists()
+    # Chunks are counted, not listed: these are 40 000 million.
+    endless = json.loads(command("build", "--dry-run", "--json", "--mu-step", "1e-12").out)
+    assert endless["chunks"] == -(-endless["mu"]["size"] // 499)
 
 
 def test_list_shows_what_cannot_be_read(command, tmp_path, monkeypatch):
