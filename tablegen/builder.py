@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 from threadpoolctl import threadpool_limits
 
 from qpruntime import likelihoods
-from qpruntime._validation import number, path_of, shown
-from qpruntime.errors import InputError, NumericalError, TableError
+from qpruntime._validation import flag, number, path_of, shown
+from qpruntime.errors import InputError, NumericalError
 from qpruntime.execution.resolve import executor_of
 from qpruntime.execution.threads import Executor, ExecutorError, Progress, Threads
 from qpruntime.likelihoods import Likelihood
@@ -23,12 +20,11 @@ from qpruntime.table_format.metadata import Metadata
 from tablegen import memory, user_code
 from tablegen.compact import CompactRecipe
 from tablegen.files import formats, target
-from tablegen.files import zarr as zarr_files
 from tablegen.files.hdf5 import left_over
-from tablegen.files.recipe import Recipe, TableJob
-from tablegen.files.workspace import BuildStopped, Workspace
+from tablegen.files.recipe import Recipe, Request, one_of
+from tablegen.files.workspace import BuildStopped
 from tablegen.grid.build import GridRecipe
-from tablegen.surfaces.build import SurfacesRecipe
+from tablegen.surfaces import build as surfaces
 
 __all__ = ["LARGE", "LONGEST", "build", "carry_out", "check"]
 
@@ -38,53 +34,19 @@ TIMEOUT, LONGEST = 60.0, 1e6
 LARGE = 4_000_000_000
 
 
-_RECIPES: dict[str, Callable[[Likelihood, str, dict[str, Any]], Recipe[Any]]] = {
-    "grid": GridRecipe.of,
-    "compact": CompactRecipe.of,
-    "surfaces": SurfacesRecipe.of,
+_RECIPES: dict[str, Callable[[Likelihood, str, dict[str, Any]], Recipe]] = {
+    "grid": GridRecipe,
+    "compact": CompactRecipe,
+    "surfaces": surfaces.recipe,
 }
 #: The grid of the paper's shape, a small table that holds for every cavity, or whole projections of
 #: any likelihood.
 PRESETS = tuple(_RECIPES)
 
 
-@dataclass(frozen=True)
-class Request:
-    """A build whose options have been checked.
-
-    Attributes
-    ----------
-    recipe : Recipe
-        What is built; of a grid the method is not resolved yet.
-    path : Path
-        Where the table goes, as it was asked for: maybe a link to that place.
-    local, executor : Executor
-        What certifies, and what computes.
-    tolerance : float
-    force : bool
-    """
-
-    recipe: Recipe[Any]
-    path: Path
-    local: Threads
-    executor: Executor
-    tolerance: float
-    force: bool
-
-    @property
-    def workspace(self) -> Workspace:
-        """Working directory of the build; raises `TableError` if no file may be made there."""
-        workspace = Workspace(target.resolve(self.path, force=self.force))
-        zarr_files.check_replaceable(workspace.target)
-        if workspace.target.exists() and not self.force and not workspace.exists:
-            raise TableError(f"{self.path} exists; replace it with --force")
-        return workspace
-
-
 def check(
     likelihood: str | Likelihood = "probit",
     output: str | os.PathLike[str] | None = None,
-    *,
     preset: str | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
@@ -110,8 +72,7 @@ def check(
         )
     source = likelihood if isinstance(likelihood, str) else ""
     recipe = _RECIPES[preset](model, source, options)
-    if not isinstance(force, (bool, np.bool_)):
-        raise InputError(f"force must be True or False, got {shown(force)}")
+    force = flag(force, "force")
     local = Threads(workers)
     timeout = number(timeout, "timeout", above=0.0, most=LONGEST)
     executor: Executor = local
@@ -124,7 +85,7 @@ def check(
     if output is not None:
         path = path_of(output, "output")
     path = formats.named(path, format, output is not None)
-    return Request(recipe, path.absolute(), local, executor, tolerance, bool(force))
+    return Request(recipe, path.absolute(), local, executor, tolerance, force)
 
 
 def default_preset(likelihood: str | Likelihood, preset: str | None) -> str:
@@ -133,8 +94,7 @@ def default_preset(likelihood: str | Likelihood, preset: str | None) -> str:
         raise InputError(f"likelihood must be a name or a Likelihood, got {shown(likelihood)}")
     if preset is None:
         return "surfaces" if user_code.is_users(likelihood) else "grid"
-    if not isinstance(preset, str) or preset not in PRESETS:
-        raise InputError(f"preset must be one of {', '.join(PRESETS)}, got {shown(preset)}")
+    one_of(preset, "preset", PRESETS)
     if preset != "surfaces" and user_code.is_users(likelihood):
         raise InputError(f"a likelihood that is not registered has preset surfaces, not {preset}")
     return preset
@@ -233,19 +193,8 @@ def build(
     """
     if not (progress is None or callable(progress)):
         raise InputError(f"progress must be None or a function, got {shown(progress)}")
-    request = check(
-        likelihood,
-        output,
-        preset=preset,
-        workers=workers,
-        scheduler=scheduler,
-        timeout=timeout,
-        tolerance=tolerance,
-        format=format,
-        force=force,
-        **options,
-    )
-    return carry_out(request, progress)
+    chosen = likelihood, output, preset, workers, scheduler, timeout, tolerance, format, force
+    return carry_out(check(*chosen, **options), progress)
 
 
 def carry_out(request: Request, progress: Progress | None = None) -> Metadata:
@@ -253,14 +202,12 @@ def carry_out(request: Request, progress: Progress | None = None) -> Metadata:
     recipe, executor, local = request.recipe, request.executor, request.local
     memory.check(local.workers, recipe.mapped)
     if request.path.parent == table_directory().absolute():
-        _make_directory()
+        target.installed_directory()
     workspace = request.workspace
     if recipe.space is not None:
         workspace.check_space(recipe.space)
     already_built = workspace.target.exists() and not request.force
     report = progress or (lambda stage, done, total: None)
-    job = TableJob(workspace, executor, local, request.tolerance, report)
-
     try:
         if executor is not local:
             report("connect", 0, 1)
@@ -268,7 +215,7 @@ def carry_out(request: Request, progress: Progress | None = None) -> Metadata:
             try:
                 if already_built:
                     return left_over(workspace, recipe.expected)
-                return recipe.make(job)
+                return recipe.make(request, workspace, report)
             except NumericalError:
                 # The same command would fail again: there is nothing to resume.
                 workspace.remove()
@@ -286,16 +233,4 @@ def carry_out(request: Request, progress: Progress | None = None) -> Metadata:
         kept = f"finished chunks are kept in {workspace.directory}, " if workspace.exists else ""
         raise BuildStopped(
             f"cannot build {workspace.target}: {reason}; {kept}the same command resumes"
-        ) from error
-
-
-def _make_directory() -> None:
-    """Make the directory of installed tables."""
-    directory = table_directory()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TableError(
-            f"cannot make the directory of installed tables {directory}: {error.strerror}; "
-            "set QP_TABLES or use --output"
         ) from error

@@ -9,7 +9,6 @@ coefficient cannot remain unnoticed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,6 @@ import numpy as np
 
 from qpruntime._typing import Array
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.execution import fingerprint
 from qpruntime.execution.threads import Executor, Progress
 from qpruntime.likelihoods import Likelihood
 from qpruntime.likelihoods.base import Reduction
@@ -27,7 +25,8 @@ from qpruntime.table_format.metadata import Axis, Metadata
 from tablegen import splines
 from tablegen.files import hdf5
 from tablegen.files.looking import Found, Look, Runner, in_blocks, largest, measured
-from tablegen.files.recipe import Document, Recipe, TableJob, refuse_others, stated, unfinished
+from tablegen.files.recipe import Document, Recipe, Request, refuse_others, stated, unfinished
+from tablegen.files.workspace import Workspace
 from tablegen.second_rule.framed import RULE, SEED, independent
 
 __all__ = ["DOMAIN", "REGIONS", "TOLERANCE", "CompactRecipe", "certify", "check", "problems"]
@@ -85,38 +84,35 @@ def integrate(likelihood: Likelihood, executor: Executor, report: Progress) -> A
     return values.reshape(len(r.outcomes), across.size, along.size)
 
 
-@dataclass(frozen=True)
-class CompactRecipe(Recipe[Metadata]):
+class CompactRecipe(Recipe):
     """Recipe whose plan is the metadata without hash and certificate."""
 
-    @classmethod
-    def of(cls, likelihood: Likelihood, source: str, options: dict[str, Any]) -> CompactRecipe:
-        """Return the recipe of a likelihood, or raise `InputError` if there are options."""
+    tolerance = TOLERANCE
+
+    def __init__(self, likelihood: Likelihood, source: str, options: dict[str, Any]) -> None:
         refuse_others(options, None, "a compact table")
-        plan = metadata(likelihood)
-        return cls(likelihood, plan, TOLERANCE, plan.nbytes, space=plan.nbytes)
+        self.likelihood, self.plan = likelihood, metadata(likelihood)
+        self.largest = self.space = self.plan.nbytes
 
     def describe(self, threads: int) -> Document:
         """Return the metadata as a document."""
         return stated(self.plan)
 
-    def make(self, job: TableJob) -> Metadata:
+    def make(self, request: Request, workspace: Workspace, report: Progress) -> Metadata:
         """Integrate, fit and certify."""
-        workspace, executor, local, tolerance, report = job
-        axes = self.plan.axes
+        axes, tolerance = self.plan.axes, request.tolerance
         report("integrate", 0, 1)
-        ratios = integrate(self.likelihood, executor, report)
+        ratios = integrate(self.likelihood, request.executor, report)
         values = splines.along(ratios, 2, axes[-1])
         if len(axes) == 2:
             values = splines.along(values, 1, axes[0])
         values.flags.writeable = False
         report("certify", 0, 1)
         table = Table(workspace.partial, self.plan, self.likelihood, values)
-        certificate = certify(table, run=local.run, seed=SEED)
+        certificate = certify(table, run=request.local.run, seed=SEED)
         if missed := problems(certificate, tolerance):
             raise NumericalError(f"the table misses its tolerance: {missed[0]}; raise --tolerance")
-        certificate |= {"tolerance": tolerance, "arithmetic": fingerprint.arithmetic()}
-        finished = hdf5.finish(workspace, self.plan, values, certificate)
+        finished = hdf5.finish(workspace, self.plan, values, certificate, tolerance)
         report("certify", 1, 1)
         return finished
 
@@ -129,17 +125,9 @@ class CompactRecipe(Recipe[Metadata]):
 
 
 def certify(table: Table, *, run: Runner, points: int = 2000, seed: int = 0) -> dict[str, Any]:
-    """Compare lookups with the second rule.
+    """Compare lookups with the second rule, at `points` random places in each region.
 
-    Parameters
-    ----------
-    table : Table
-        A compact one.
-    run : callable
-        ``run(function, items)`` maps on any number of threads.
-    points : int
-        Random points in each region but the nodes, of which a lattice is looked at.
-    seed : int
+    Of the nodes a lattice is looked at instead.
 
     Returns
     -------

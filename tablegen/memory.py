@@ -27,15 +27,7 @@ def check_limit() -> None:
 
 
 def check(workers: int, mapped: int) -> None:
-    """Raise `MemoryError` if a build would not fit below the limit.
-
-    Parameters
-    ----------
-    workers : int
-        Threads.
-    mapped : int
-        Bytes of the finished table, which is mapped to be certified.
-    """
+    """Raise `MemoryError` if a build, with `mapped` bytes to certify, is beyond the limit."""
     limit = address_limit()
     if limit == math.inf:
         return

@@ -10,7 +10,7 @@ from typing import Any
 
 from qpruntime._validation import number, shown, whole
 from qpruntime.errors import InputError
-from qpruntime.execution.threads import Progress, thread_count
+from qpruntime.execution.threads import Progress, Threads
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.open import open_table
 from qpruntime.projection.table import Table
@@ -116,12 +116,12 @@ def verify(
         opened = open_table(opened.path, verify=True)
     opened = opened.serving(likelihood)
     metadata = opened.metadata
-    workers = thread_count(workers)
+    local = Threads(workers)
     seed = int.from_bytes(os.urandom(4), "little") if seed is None else seed
     check, default = _KINDS[metadata.kind]
     if tolerance is None:
         stated = metadata.certificate.get("tolerance")
         tolerance = stated if isinstance(stated, float) else default(metadata)
     report = progress or (lambda stage, done, total: None)
-    problems, certificate = check(opened, Look(points, seed, tolerance, workers, report))
+    problems, certificate = check(opened, Look(points, seed, tolerance, local, report))
     return VerificationReport(opened.path, tuple(problems), seed, points, tolerance, certificate)

@@ -228,5 +228,5 @@ def test_a_likelihood_handed_over_keeps_its_parameters(tmp_path, monkeypatch):
     """A grid of an object was once that of its name, with default parameters."""
     monkeypatch.setenv("QP_TABLES", str(tmp_path))
     request = builder.check(qp.likelihoods.get("negative-binomial(dispersion=0.2)"))
-    assert request.recipe.plan.likelihood == "negative-binomial(dispersion=0.2)"
+    assert request.recipe.plan.spelt == "negative-binomial(dispersion=0.2)"
     assert request.path == table_directory() / "negative-binomial,dispersion=0.2.h5"

@@ -9,28 +9,27 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from qpruntime._atomic_file import open_regular
 from qpruntime._formatting import printable, size
 from qpruntime._validation import path_of, shown
 from qpruntime.errors import InputError, TableError
-from qpruntime.projection.open import open_table, table_directory
+from qpruntime.projection.open import open_table
 from qpruntime.table_format.metadata import Metadata
 from tablegen.artifacts import registry
 from tablegen.artifacts.publish import digest_of
-from tablegen.files.target import resolve
+from tablegen.files.target import installed_directory, resolve
 
 fcntl: Any = None
 with suppress(ImportError):  # not there on Windows
@@ -205,7 +204,7 @@ def _look_up(
     url = f"{_url(base)}/{registry.FILE}"
     with tempfile.TemporaryDirectory() as folder:
         part = Path(folder) / registry.FILE
-        few = TransferLimits(limits.silence, limits.window, 0.0, limits.tries, registry.LARGEST)
+        few = replace(limits, least=0.0, largest=registry.LARGEST)
         whole = Path(f"{part}.whole")
         Transfer(part, False, None, lambda _: None, None, few)(url, str(whole), None)
         contents = whole.read_bytes()
@@ -231,7 +230,7 @@ def _url(text: str) -> str:
 
 def _file_name(url: str) -> str:
     name = Path(urlsplit(url).path).name
-    if not re.fullmatch(r"[\w(),=.+-]+\.h5", name) or name.startswith("."):
+    if not registry.is_file_name(name):
         raise InputError(f"{printable(url)} does not end in the name of a table, NAME.h5")
     return name
 
@@ -239,22 +238,14 @@ def _file_name(url: str) -> str:
 def _target(name: str, output: str | os.PathLike[str] | None) -> Path:
     if output is not None:
         return resolve(path_of(output, "output"), force=True)
-    directory = table_directory().absolute()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"{directory} cannot be made ({error.strerror or error}): set QP_TABLES, or give "
-            "--output"
-        ) from error
-    return resolve(directory / name)
+    return resolve(installed_directory() / name)
 
 
 def _hash(sha256: str | None) -> str | None:
     if sha256 is None:
         return None
     text = sha256.strip().lower().removeprefix("sha256:") if isinstance(sha256, str) else ""
-    if not re.fullmatch("[0-9a-f]{64}", text):
+    if not registry.HASH.fullmatch(text):
         raise InputError(f"sha256 is 64 hexadecimal digits, got {shown(sha256)}")
     return text
 
@@ -286,102 +277,90 @@ class Cut(Exception):
     """A connection ended before its time."""
 
 
+@dataclass(frozen=True)
 class Transfer:
     """A downloader for `pooch.retrieve`.
 
-    Parameters
-    ----------
-    partial : Path
-        Where the bytes are until they are all there.
-    resumes : bool
-        Whether what an earlier call has left there is of the same file.
-    nbytes : int, optional
-        The size that was announced.
-    check : function
-        Called with the complete file before it gets a name; raises if it is not what was wanted.
-    report : function, optional
-        Called with bytes there, and bytes in all or None.
+    Bytes are in the file `partial` until they are all there. It `resumes` if what an earlier call
+    has left is of the same file; `nbytes` is the size that was announced. `check` is called with
+    the complete file before it gets a name, and raises if it is not what was wanted.
     """
 
-    def __init__(
-        self,
-        partial: Path,
-        resumes: bool,
-        nbytes: int | None,
-        check: Callable[[Path], None],
-        report: Report | None,
-        limits: TransferLimits,
-    ) -> None:
-        self._partial, self._nbytes, self._check = partial, nbytes, check
-        self._report, self._limits, self._resumes = report, limits, resumes
+    partial: Path
+    resumes: bool
+    nbytes: int | None
+    check: Callable[[Path], None]
+    report: Report | None
+    limits: TransferLimits
 
     def __call__(self, url: str, output_file: str, pooch: object, check_only: bool = False) -> None:
         """Bring all bytes of the URL; `TableError` if it cannot be, or another process does."""
-        lock = self._partial.with_name(f".{self._partial.name}.lock")
+        lock = self.partial.with_name(f".{self.partial.name}.lock")
         with _held(lock, url):
-            if not self._resumes:
-                self._partial.unlink(missing_ok=True)
+            if not self.resumes:
+                self.partial.unlink(missing_ok=True)
             self._bring_all(url, output_file)
 
     def _bring_all(self, url: str, output_file: str) -> None:
-        for attempt in range(self._limits.tries):
+        for attempt in range(self.limits.tries):
             before = self._there()
-            if self._nbytes is not None and before == self._nbytes:
+            if self.nbytes is not None and before == self.nbytes:
                 break
             try:
                 self._bring(url)
                 break
             except Cut as error:
-                if attempt == self._limits.tries - 1:
+                if attempt == self.limits.tries - 1:
                     raise TableError(
                         f"{printable(url)}: {error}, after {attempt + 1} connections; "
                         f"{size(self._there())} are kept: the same command goes on from there"
                     ) from error
                 if self._there() == before:
                     time.sleep(min(0.1 * 2.0**attempt, 2.0))
-        if self._nbytes is not None and self._there() != self._nbytes:
-            self._refuse(f"{url} has {self._there()} bytes, {self._nbytes} were announced")
+        if self.nbytes is not None and self._there() != self.nbytes:
+            self._refuse(f"{url} has {self._there()} bytes, {self.nbytes} were announced")
         try:
-            self._check(self._partial)
+            self.check(self.partial)
         except BaseException:
-            self._partial.unlink(missing_ok=True)
+            self.partial.unlink(missing_ok=True)
             raise
-        os.replace(self._partial, output_file)
+        os.replace(self.partial, output_file)
 
     def _there(self) -> int:
         try:
-            status = self._partial.lstat()
+            status = self.partial.lstat()
         except FileNotFoundError:
             return 0
         if not stat.S_ISREG(status.st_mode):
             raise TableError(
-                f"{self._partial} is a link or a special file, and the bytes that come are kept in "
+                f"{self.partial} is a link or a special file, and the bytes that come are kept in "
                 "a regular file of that name: remove it"
             )
         return status.st_size
 
     def _refuse(self, words: str) -> None:
-        self._partial.unlink(missing_ok=True)
+        self.partial.unlink(missing_ok=True)
         raise TableError(f"{printable(words)}; nothing was kept")
 
     def _bring(self, url: str) -> None:
         """Append what is missing to the partial file, by one connection."""
         start = self._there()
-        source = _opened(url, start, self._limits.silence)
-        with closing(source.pieces), _appended(self._partial) as file:
+        web = urlsplit(url).scheme in ("http", "https")
+        source = _by_http(url, start, self.limits.silence) if web else _by_file_system(url, start)
+        with closing(source.pieces), _appended(self.partial) as file:
             if source.start != start:
                 file.truncate(source.start)
             received, total = source.start, source.total
-            if self._nbytes is not None and total is not None and total != self._nbytes:
-                self._refuse(f"{url} says it has {total} bytes, {self._nbytes} were announced")
-            largest = self._limits.largest if self._nbytes is None else self._nbytes
+            if self.nbytes is not None and total is not None and total != self.nbytes:
+                self._refuse(f"{url} says it has {total} bytes, {self.nbytes} were announced")
+            largest = self.limits.largest if self.nbytes is None else self.nbytes
             if total is not None and total > largest:
                 self._refuse(f"{url} says it has {total} bytes, more than the {largest} allowed")
-            free = shutil.disk_usage(self._partial.parent).free
-            expected = self._nbytes if total is None else total
+            free = shutil.disk_usage(self.partial.parent).free
+            expected = self.nbytes if total is None else total
             if expected is not None and expected - received > free:
                 self._refuse(
-                    f"{url} has {expected} bytes, and {self._partial.parent} has {free} free: "
+                    f"{url} has {expected} bytes, and {self.partial.parent} has {free} free: "
                     "make room, or give another output"
                 )
             most = largest if total is None else total
@@ -392,13 +371,12 @@ class Transfer:
                     file.close()
                     self._refuse(f"{url} sends more than {most} bytes")
                 file.write(piece)
-                if self._report is not None:
-                    self._report(received, self._nbytes or total)
-                if (now := time.monotonic()) - began > self._limits.window:
-                    if received - marked < self._limits.least:
+                if self.report is not None:
+                    self.report(received, self.nbytes or total)
+                if (now := time.monotonic()) - began > self.limits.window:
+                    if received - marked < self.limits.least:
                         raise Cut(
-                            f"fewer than {size(self._limits.least)} came in "
-                            f"{self._limits.window:g} s"
+                            f"fewer than {size(self.limits.least)} came in {self.limits.window:g} s"
                         )
                     began, marked = now, received
             if total is not None and received < total:
@@ -428,18 +406,10 @@ def _held(lock: Path, url: str) -> Iterator[None]:
             lock.unlink(missing_ok=True)
 
 
-@dataclass
-class _Source:
+class _Source(NamedTuple):
     start: int
     total: int | None
     pieces: Any
-
-
-def _opened(url: str, start: int, silence: float) -> _Source:
-    scheme = urlsplit(url).scheme
-    if scheme in ("http", "https"):
-        return _by_http(url, start, silence)
-    return _by_file_system(url, start)
 
 
 def _by_http(url: str, start: int, silence: float) -> _Source:
@@ -455,28 +425,28 @@ def _by_http(url: str, start: int, silence: float) -> _Source:
         raise TableError(
             f"{printable(url)} cannot be asked for: {printable(str(error))}"
         ) from error
-    if answer.status_code == 416:  # what is there is longer than what they have
-        answer.close()
-        if start:
-            return _by_http(url, 0, silence)
-        raise TableError(
+    code, span = answer.status_code, answer.headers.get("Content-Range", "")
+    refusal: Exception | None = None
+    if code == 416:  # what is there is longer than what they have
+        refusal = TableError(
             f"{printable(url)}: the server answers 416 to a request for the whole file"
         )
-    if answer.status_code >= 500:
+    elif code >= 500:
+        refusal = Cut(f"the server answers {code}")
+    elif code not in (200, 206):
+        refusal = TableError(f"{printable(url)}: the server answers {code}")
+    elif code == 206 and not span.startswith(f"bytes {start}-"):
+        refusal = TableError(
+            f"{printable(url)}: the server sends another part: {printable(span)!r}"
+        )
+    if refusal is not None:
         answer.close()
-        raise Cut(f"the server answers {answer.status_code}")
-    if answer.status_code not in (200, 206):
-        answer.close()
-        raise TableError(f"{printable(url)}: the server answers {answer.status_code}")
+        if start and code in (206, 416):
+            return _by_http(url, 0, silence)
+        raise refusal
     length = answer.headers.get("Content-Length", "")
     plain = answer.headers.get("Content-Encoding", "identity") == "identity"
-    span = answer.headers.get("Content-Range", "")
-    if answer.status_code == 206 and not span.startswith(f"bytes {start}-"):
-        answer.close()
-        if start:
-            return _by_http(url, 0, silence)
-        raise TableError(f"{printable(url)}: the server sends another part: {printable(span)!r}")
-    begin = start if answer.status_code == 206 else 0
+    begin = start if code == 206 else 0
     total = begin + int(length) if plain and length.isdecimal() and len(length) < 20 else None
 
     def pieces() -> Iterator[bytes]:

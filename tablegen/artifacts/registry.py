@@ -19,7 +19,7 @@ FILE = "registry.json"
 #: Bytes that one may have.
 LARGEST = 1 << 22
 _FORMAT = 1
-_HASH = re.compile("[0-9a-f]{64}")
+HASH = re.compile("[0-9a-f]{64}")
 _REMEDY = "publish it again: tablegen publish"
 
 
@@ -102,11 +102,16 @@ def _entry(table: object) -> Entry:
     if not entry.size > 0:
         raise ValueError(f"size {entry.size}")
     for digest in (entry.sha256, entry.data_sha256):
-        if not _HASH.fullmatch(digest):
+        if not HASH.fullmatch(digest):
             raise ValueError(f"the hash {digest!r:.80}")
-    if not re.fullmatch(r"[\w(),=.+-]+\.h5", entry.file) or entry.file.startswith("."):
+    if not is_file_name(entry.file):
         raise ValueError(f"the file name {entry.file!r:.80}")
     return entry
+
+
+def is_file_name(name: str) -> bool:
+    """Return True for the name of a table in the directory of a registry: no path, not hidden."""
+    return re.fullmatch(r"[\w(),=.+-]+\.h5", name) is not None and not name.startswith(".")
 
 
 def choose(entries: list[Entry], name: str, source: str) -> Entry:

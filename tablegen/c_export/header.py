@@ -91,7 +91,7 @@ def header(table: Table) -> str:
     upper = name.upper()
     body = _file(f"{name}.h").replace("TAILS\n", _tails()).replace("TERMS", str(len(_TAILS)))
     parts = [
-        _opening(table),
+        _opening(table, name, upper),
         _file("common.h"),
         '#ifdef __cplusplus\nextern "C" {\n#endif\n\n'
         "/* Define QP_EXPORT in the one file that is to give these functions to a linker. */\n"
@@ -109,19 +109,15 @@ def _file(name: str) -> str:
     return files("tablegen.c_export").joinpath(name).read_text(encoding="ascii")
 
 
-def _opening(table: Table) -> str:
+def _opening(table: Table, name: str, upper: str) -> str:
     """Return what the file is, its certificate and its hash, and the guard."""
-    metadata = table.metadata
-    rows = table.values.shape[0]
-    answers = KNOWN[metadata.likelihood]
+    metadata, answers = table.metadata, KNOWN[table.metadata.likelihood]
     tolerance = metadata.certificate["tolerance"]
-    name = metadata.likelihood
-    upper = name.upper()
     return f"""/* Quantile propagation of one observation, likelihood {name!r}: log Z,
    moments and sigma* of p(y|f) N(f | mu, sigma^2). C99 and C++, nothing allocated.
 
    sigma* over sigma_EP is a quintic spline, certified to {tolerance:g}, relative.
-   {answers % rows if "%" in answers else answers}
+   {answers % len(table.values) if "%" in answers else answers}
    Coefficients: {size(metadata.nbytes)}, sha256 {metadata.sha256}.
    Written by tablegen export --format c. */
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from qpruntime._formatting import meant, printable
@@ -31,6 +31,8 @@ EXAMPLES = {
     ),
     "list": ("tablegen list", "tablegen list --json"),
 }
+#: `add_argument` of a command or of a group of its options.
+Add = Callable[..., object]
 _FORMATS = "hdf5: one file; zarr: a directory of compressed chunks, for object stores"
 
 
@@ -107,22 +109,43 @@ def parser() -> argparse.ArgumentParser:
         help="print a completion script for bash, zsh or tcsh, and exit",
     )
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _build(commands.add_parser("build", help="build a table, or resume an interrupted build"))
+    build = commands.add_parser("build", help="build a table, or resume an interrupted build")
+    build.description = (
+        "Build a table and certify its error. If a build is interrupted or killed, the same "
+        "command resumes it."
+    )
+    _which(build.add_argument_group("which table").add_argument)
+    _where_to(build.add_argument_group("where to").add_argument)
+    _who(build.add_argument_group("who computes").add_argument)
     info = commands.add_parser("info", help="print the metadata and the certificate of a table")
-    _table(info)
-    _verify(
-        commands.add_parser(
-            "verify", help="check the hash of a table, and integrate random points again"
-        )
+    _table(info.add_argument)
+    verify = commands.add_parser(
+        "verify", help="check the hash of a table, and integrate random points again"
     )
-    _plot(commands.add_parser("plot", help="draw sigma*/sigma_EP and the error of a table"))
-    _export(commands.add_parser("export", help="write a table in another format"))
-    _publish(
-        commands.add_parser(
-            "publish", help="write tables and registry.json to a directory for others"
-        )
+    verify.description = (
+        "Check the hash of a table, and integrate random points again. The exit status is 0 if the "
+        "table is sound, 1 if it is not, and 3 if its bytes are right but its accuracy was not "
+        "checked because --likelihood was not given."
     )
-    _fetch(commands.add_parser("fetch", help="download a published table, and check it"))
+    _verify(verify.add_argument)
+    plot = commands.add_parser("plot", help="draw sigma*/sigma_EP and the error of a table")
+    _plot(plot.add_argument)
+    export = commands.add_parser("export", help="write a table in another format")
+    _export(export.add_argument)
+    publish = commands.add_parser(
+        "publish", help="write tables and registry.json to a directory for others"
+    )
+    publish.description = (
+        "Write tables and registry.json to a directory that any web server or object store can "
+        "serve. The registry has names, sizes, hashes, certificates and the commands of builds."
+    )
+    _publish(publish.add_argument)
+    fetch = commands.add_parser("fetch", help="download a published table, and check it")
+    fetch.description = (
+        "Download a table or resume a download, check its hashes, and install it. Proxies are "
+        "read from the environment."
+    )
+    _fetch(fetch.add_argument)
     commands.add_parser("list", help="list the installed tables and those inside the package")
     for name, command in commands.choices.items():
         command.add_argument("--json", action="store_true", help="print one JSON document")
@@ -131,24 +154,12 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _table(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "table", metavar="FILE|NAME", help="a file, or a name that tablegen list prints"
-    )
+def _table(add: Add) -> None:
+    add("table", metavar="FILE|NAME", help="a file, or a name that tablegen list prints")
 
 
-def _build(build: argparse.ArgumentParser) -> None:
-    build.description = (
-        "Build a table and certify its error. If a build is interrupted or killed, the same "
-        "command resumes it."
-    )
-    _which(build.add_argument_group("which table"))
-    _where_to(build.add_argument_group("where to"))
-    _who(build.add_argument_group("who computes"))
-
-
-def _which(what: argparse._ArgumentGroup) -> None:
-    what.add_argument(
+def _which(add: Add) -> None:
+    add(
         "--likelihood",
         default="probit",
         metavar="NAME",
@@ -157,56 +168,54 @@ def _which(what: argparse._ArgumentGroup) -> None:
         "annotated '-> Likelihood'; the module is imported from the current directory and run; "
         "default: probit",
     )
-    what.add_argument(
+    add(
         "--preset",
         metavar="PRESET",
         help="grid: the grid of the paper (default); compact: a small table for every cavity; "
         "surfaces: all quantities that inference needs, for any likelihood (default for your own)",
     )
     for axis, ends in (("mu", "-10 10"), ("log10-sigma", "-1 1; surfaces: -2 1")):
-        what.add_argument(
+        add(
             f"--{axis}-range",
             nargs=2,
             type=float,
             metavar=("LO", "HI"),
             help=f"ends of the axis {axis}; default: {ends}",
         )
-        what.add_argument(
+        add(
             f"--{axis}-step",
             type=float,
             metavar="STEP",
             help="distance of nodes of a grid; default: 0.001",
         )
-    what.add_argument(
-        "--counts", type=_counts, metavar="FIRST:LAST", help="counts y in the table; default: 0:50"
-    )
-    what.add_argument(
+    add("--counts", type=_counts, metavar="FIRST:LAST", help="counts y in the table; default: 0:50")
+    add(
         "--outcomes",
         type=_outcomes,
         metavar="Y,Y,...",
         help="surfaces only: every value that y takes",
     )
-    what.add_argument(
+    add(
         "--y-range",
         nargs=2,
         type=float,
         metavar=("LO", "HI"),
         help="surfaces only: range of a continuous y",
     )
-    what.add_argument(
+    add(
         "--projection",
         metavar="NAME",
         help='surfaces only: "wp" stores L_p projections of order --p, for method="wp"',
     )
-    what.add_argument("--p", type=float, metavar="P", help="order of --projection wp, from 1 to 10")
-    what.add_argument(
+    add("--p", type=float, metavar="P", help="order of --projection wp, from 1 to 10")
+    add(
         "--method",
         metavar="METHOD",
         help="grid only; spectral: expand a Chebyshev series (default); direct: integrate at every "
         "node",
     )
-    what.add_argument("--dtype", metavar="TYPE", help="grid only: float64 (default) or float32")
-    what.add_argument(
+    add("--dtype", metavar="TYPE", help="grid only: float64 (default) or float32")
+    add(
         "--tolerance",
         type=float,
         metavar="ERROR",
@@ -215,43 +224,38 @@ def _which(what: argparse._ArgumentGroup) -> None:
     )
 
 
-def _where_to(where: argparse._ArgumentGroup) -> None:
-    where.add_argument(
+def _where_to(add: Add) -> None:
+    add(
         "--output",
         metavar="FILE",
         help="file to write; default: a name made of likelihood, parameters and preset, in "
         "$QP_TABLES or the user's data directory, where tablegen and open_table find it",
     )
-    where.add_argument(
+    add(
         "--force",
         action="store_true",
         help="replace an existing table; follow a link that leads nowhere",
     )
-    where.add_argument(
-        "--format", metavar="FORMAT", help=f"{_FORMATS}; default: by the ending of --output"
-    )
-    where.add_argument(
+    add("--format", metavar="FORMAT", help=f"{_FORMATS}; default: by the ending of --output")
+    add(
         "--size-limit",
+        dest="limit",
         type=_megabytes,
         metavar="MB",
         help="surfaces only: largest size of the table; default: 128",
     )
-    where.add_argument("--yes", action="store_true", help="build more than 4 GB without asking")
-    where.add_argument(
+    add("--yes", action="store_true", help="build more than 4 GB without asking")
+    add(
         "--dry-run",
         action="store_true",
         help="print path, size, nodes and estimated time, and build nothing",
     )
 
 
-def _who(who: argparse._ArgumentGroup) -> None:
-    who.add_argument(
-        "--workers", type=int, metavar="N", help="number of threads; default: all cores"
-    )
-    who.add_argument(
-        "--scheduler", metavar="ADDRESS", help="address of a dask cluster, such as tcp://host:8786"
-    )
-    who.add_argument(
+def _who(add: Add) -> None:
+    add("--workers", type=int, metavar="N", help="number of threads; default: all cores")
+    add("--scheduler", metavar="ADDRESS", help="address of a dask cluster, such as tcp://host:8786")
+    add(
         "--timeout",
         type=float,
         metavar="SECONDS",
@@ -259,31 +263,25 @@ def _who(who: argparse._ArgumentGroup) -> None:
     )
 
 
-def _export(export: argparse.ArgumentParser) -> None:
-    _table(export)
-    export.add_argument(
+def _export(add: Add) -> None:
+    _table(add)
+    add(
         "--format",
         default="zarr",
         metavar="FORMAT",
         help=f"{_FORMATS} (default); c: a C99 header, from a compact table",
     )
-    export.add_argument(
+    add(
         "--output",
         metavar="FILE",
         help="file to write; default: beside the table; c: qp_NAME.h in this directory",
     )
-    export.add_argument("--force", action="store_true", help="replace an existing table")
+    add("--force", action="store_true", help="replace an existing table")
 
 
-def _publish(publish: argparse.ArgumentParser) -> None:
-    publish.description = (
-        "Write tables and registry.json to a directory that any web server or object store can "
-        "serve. The registry has names, sizes, hashes, certificates and the commands of builds."
-    )
-    publish.add_argument(
-        "directory", metavar="DIR", help="directory to write to; it is made if it does not exist"
-    )
-    publish.add_argument(
+def _publish(add: Add) -> None:
+    add("directory", metavar="DIR", help="directory to write to; it is made if it does not exist")
+    add(
         "tables",
         nargs="*",
         metavar="FILE|NAME",
@@ -292,67 +290,48 @@ def _publish(publish: argparse.ArgumentParser) -> None:
     )
 
 
-def _fetch(fetch: argparse.ArgumentParser) -> None:
-    fetch.description = (
-        "Download a table or resume a download, check its hashes, and install it. Proxies are "
-        "read from the environment."
-    )
-    fetch.add_argument(
+def _fetch(add: Add) -> None:
+    add(
         "table",
         metavar="NAME|URL",
         help="a name in the registry, the hash of the data of a table, or a URL or path of NAME.h5",
     )
-    fetch.add_argument(
+    add(
         "--from",
         dest="source",
         metavar="DIR|URL",
         help="directory or URL of registry.json: http, https, or a protocol of fsspec; default: "
         "$QP_REGISTRY",
     )
-    fetch.add_argument(
+    add(
         "--sha256",
         metavar="HASH",
         help="hash of the file, or of its data as tablegen info prints it; others are refused",
     )
-    fetch.add_argument(
-        "--output", metavar="FILE", help="file to write; default: an installed table"
-    )
-    fetch.add_argument("--force", action="store_true", help="replace an existing table")
+    add("--output", metavar="FILE", help="file to write; default: an installed table")
+    add("--force", action="store_true", help="replace an existing table")
 
 
-def _verify(verify: argparse.ArgumentParser) -> None:
-    _table(verify)
-    verify.description = (
-        "Check the hash of a table, and integrate random points again. The exit status is 0 if the "
-        "table is sound, 1 if it is not, and 3 if its bytes are right but its accuracy was not "
-        "checked because --likelihood was not given."
-    )
-    verify.add_argument(
-        "--likelihood", metavar="NAME", help="package.module:name of your own likelihood"
-    )
-    verify.add_argument(
-        "--points", type=int, default=2000, metavar="N", help="number of points; default: 2000"
-    )
-    verify.add_argument(
-        "--seed", type=int, metavar="N", help="seed of the points; default: a new one each time"
-    )
-    verify.add_argument(
+def _verify(add: Add) -> None:
+    _table(add)
+    add("--likelihood", metavar="NAME", help="package.module:name of your own likelihood")
+    add("--points", type=int, default=2000, metavar="N", help="number of points; default: 2000")
+    add("--seed", type=int, metavar="N", help="seed of the points; default: a new one each time")
+    add(
         "--tolerance",
         type=float,
         metavar="ERROR",
         help="largest relative error; default: that of the table",
     )
-    verify.add_argument(
-        "--workers", type=int, metavar="N", help="number of threads; default: all cores"
-    )
+    add("--workers", type=int, metavar="N", help="number of threads; default: all cores")
 
 
-def _plot(plot: argparse.ArgumentParser) -> None:
-    _table(plot)
-    plot.add_argument("--output", required=True, metavar="FILE", help="a .png or .svg file")
-    plot.add_argument("--outcome", type=float, metavar="Y", help="value of y to draw; default: 1")
+def _plot(add: Add) -> None:
+    _table(add)
+    add("--output", required=True, metavar="FILE", help="a .png or .svg file")
+    add("--outcome", type=float, metavar="Y", help="value of y to draw; default: 1")
     for axis in ("mu", "log10-sigma"):
-        plot.add_argument(
+        add(
             f"--{axis}-range",
             nargs=2,
             type=float,

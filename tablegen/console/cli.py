@@ -210,20 +210,17 @@ def _print(arguments: argparse.Namespace, document: dict[str, Any], text: str = 
     return DONE
 
 
+def _given(arguments: argparse.Namespace, *others: str) -> dict[str, Any]:
+    """Return the options that were given, but for those of the command line alone."""
+    others = "command", "json", *others
+    return {k: v for k, v in vars(arguments).items() if v is not None and k not in others}
+
+
 def _build(arguments: argparse.Namespace) -> int:
     from tablegen import builder
     from tablegen.console import describe
 
-    names = (
-        *("method", "dtype", "mu_range", "mu_step", "log10_sigma_range", "log10_sigma_step"),
-        *("counts", "outcomes", "y_range", "preset", "projection", "p", "workers", "scheduler"),
-        *("timeout", "tolerance", "format"),
-    )
-    values = {name: getattr(arguments, name) for name in names} | {"limit": arguments.size_limit}
-    options = {name: value for name, value in values.items() if value is not None}
-    request = builder.check(
-        arguments.likelihood, arguments.output, force=arguments.force, **options
-    )
+    request = builder.check(**_given(arguments, "yes", "dry_run"))
     if arguments.dry_run:
         if request.path.parent.exists() or arguments.output is not None:
             request.workspace  # noqa: B018 - raises if no file may be made there
@@ -267,16 +264,11 @@ def _verify(arguments: argparse.Namespace) -> int:
     from tablegen.user_code import load
     from tablegen.verify import verify
 
+    options = _given(arguments)
+    if arguments.likelihood:
+        options["likelihood"] = load(arguments.likelihood)
     with bar() as progress:
-        report = verify(
-            arguments.table,
-            likelihood=load(arguments.likelihood) if arguments.likelihood else None,
-            points=arguments.points,
-            seed=arguments.seed,
-            tolerance=arguments.tolerance,
-            workers=arguments.workers,
-            progress=progress,
-        )
+        report = verify(**options, progress=progress)
     _print(arguments, describe.report(report))
     for problem in report.problems:
         print(f"tablegen: error: {report.path}: {problem}", file=sys.stderr)
@@ -288,13 +280,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 def _plot(arguments: argparse.Namespace) -> int:
     from tablegen.console import plot
 
-    document = plot.plot(
-        arguments.table,
-        arguments.output,
-        outcome=arguments.outcome,
-        mu_range=arguments.mu_range,
-        log10_sigma_range=arguments.log10_sigma_range,
-    )
+    document = plot.plot(**_given(arguments))
     text = "\n".join(f"{key:<18} {value}" for key, value in document.items())
     return _print(arguments, document, text)
 
@@ -305,11 +291,9 @@ def _export(arguments: argparse.Namespace) -> int:
     from tablegen.files.formats import convert
 
     if arguments.format == "c":
-        path, metadata = export_c(arguments.table, arguments.output, force=arguments.force)
+        path, metadata = export_c(**_given(arguments, "format"))
     else:
-        path, metadata = convert(
-            arguments.table, arguments.output, format=arguments.format, force=arguments.force
-        )
+        path, metadata = convert(**_given(arguments))
     return _print(arguments, describe.table(path, metadata))
 
 
@@ -327,14 +311,7 @@ def _fetch(arguments: argparse.Namespace) -> int:
     from tablegen.console import describe
 
     with transferred() as report:
-        path, metadata = fetch(
-            arguments.table,
-            source=arguments.source,
-            sha256=arguments.sha256,
-            output=arguments.output,
-            force=arguments.force,
-            report=report,
-        )
+        path, metadata = fetch(**_given(arguments), report=report)
     return _print(arguments, describe.table(path, metadata))
 
 

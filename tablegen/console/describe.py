@@ -22,9 +22,7 @@ REGION_WORDS = {"nodes": "at nodes", "cells": "in cells", "seams": "at seams", "
 AXES = ("mu", "log10_sigma", "u", "v", "y")
 
 
-def plan(
-    recipe: Recipe[Any], path: Path, workers: int | None, scheduler: str | None = None
-) -> Document:
+def plan(recipe: Recipe, path: Path, workers: int | None, scheduler: str | None = None) -> Document:
     """Describe what a build would do, for ``--dry-run``; a scheduler is not asked."""
     from qpruntime.execution.threads import thread_count
     from tablegen.builder import LARGE
@@ -54,10 +52,7 @@ def report(found: VerificationReport) -> Document:
         "ok": found.ok,
         "accuracy": _accuracy(found),
         "problems": list(found.problems),
-        "seed": found.seed,
-        "points": found.points,
-        "tolerance": found.tolerance,
-        "certificate": found.certificate,
+        **{name: getattr(found, name) for name in ("seed", "points", "tolerance", "certificate")},
     }
 
 

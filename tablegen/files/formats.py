@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from qpruntime._validation import path_of, shown
+import numpy as np
+
+from qpruntime._validation import path_of
 from qpruntime.errors import InputError, TableError
-from qpruntime.projection.open import open_table, shipped_path, table_directory
+from qpruntime.projection.open import open_table, shipped_path
+from qpruntime.projection.table import Table
 from qpruntime.table_format.metadata import Metadata
 from tablegen.files import hdf5
 from tablegen.files import zarr as zarr_files
-from tablegen.files.target import resolve
+from tablegen.files.recipe import one_of
+from tablegen.files.target import installed_directory, resolve
 from tablegen.files.workspace import Workspace
 
 __all__ = ["FORMATS", "convert", "named"]
@@ -21,25 +25,13 @@ FORMATS = {"hdf5": ".h5", "zarr": ".zarr"}
 
 
 def named(path: Path, format: str | None, chosen: bool) -> Path:
-    """Return the place of a table of this format.
+    """Return the place of a table of this format, by default the one that `path` ends in.
 
-    Parameters
-    ----------
-    path : Path
-    format : {"hdf5", "zarr"}, optional
-        By default what `path` ends in.
-    chosen : bool
-        Whether the user named the path, which is then not changed.
-
-    Raises
-    ------
-    InputError
-        If there is no such format, or the path is one of the other.
+    A path that the user has `chosen` stays; `InputError` if it is one of the other format.
     """
     if format is None:
         return path
-    if not isinstance(format, str) or format not in FORMATS:
-        raise InputError(f"format must be one of {', '.join(FORMATS)}, got {shown(format)}")
+    one_of(format, "format", FORMATS)
     if not chosen:
         return path.with_name(path.name.removesuffix(".h5") + FORMATS[format])
     if (path.suffix == ".zarr") != (format == "zarr"):
@@ -91,8 +83,7 @@ def convert(
     else:
         directory = source.path.absolute().parent
         if directory == shipped_path("probit").absolute().parent:
-            directory = table_directory().absolute()
-            directory.mkdir(parents=True, exist_ok=True)
+            directory = installed_directory()
         stem = source.path.name.removesuffix(".h5").removesuffix(".zarr")
         target = named(directory / f"{stem}.h5", format, False)
     if target.exists() and target.samefile(source.path):
@@ -108,9 +99,18 @@ def convert(
             if format == "zarr":
                 zarr_files.publish(source, target, workspace.directory)
             else:
-                source.verify_hash()
-                hdf5.write(workspace.partial, source.metadata, source.values)
+                _write(source, workspace.partial)
                 hdf5.publish(workspace.partial, target)
         finally:
             workspace.remove()
     return target, source.metadata
+
+
+def _write(table: Table, path: Path) -> None:
+    """Write a table as one file; raise `TableError` if its data are not what its hash says."""
+    metadata = table.metadata
+    flat = table.values.astype(np.dtype(metadata.dtype).newbyteorder("<"), copy=False).reshape(-1)
+    parts = (flat[start : start + (1 << 20)] for start in range(0, flat.size, 1 << 20))
+    if hdf5.write_data(path, metadata, parts)[0] != metadata.sha256:
+        table.verify_hash()
+    hdf5.write_metadata(path, metadata)

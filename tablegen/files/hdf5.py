@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import h5py
 import numpy as np
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from qpruntime._typing import Array
 from qpruntime.errors import TableError
+from qpruntime.execution import fingerprint
 from qpruntime.projection.open import open_table
 from qpruntime.table_format.container import LIMIT, Seal
 from qpruntime.table_format.metadata import DATASET, Metadata
@@ -30,7 +31,7 @@ from tablegen.files.workspace import Workspace
 
 __all__ = [
     *("create_file", "finish", "left_over", "map_file", "publish", "publish_from", "seal"),
-    *("write", "write_metadata"),
+    *("write_data", "write_metadata"),
 ]
 
 #: Fixed, so that another HDF5 library writes the same header.
@@ -49,33 +50,24 @@ def _plain_errors() -> Iterator[None]:
         raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
 
 
-class DatasetShape(Protocol):
-    """Type and shape of a dataset, as a plan or metadata say them."""
-
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-
-def create_file(path: Path, plan: DatasetShape) -> int:
+def create_file(path: Path, document: Metadata) -> int:
     """Create the file with its dataset allocated but not written; return the data's offset."""
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     layout.set_layout(h5py.h5d.CONTIGUOUS)
     layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     layout.set_obj_track_times(False)
-    dtype = h5py.h5t.py_create(np.dtype(plan.dtype).newbyteorder("<"))
-    space = h5py.h5s.create_simple(plan.shape)
+    dtype = h5py.h5t.py_create(np.dtype(document.dtype).newbyteorder("<"))
+    space = h5py.h5s.create_simple(document.shape)
     with _plain_errors(), h5py.File(path, "w", libver=_FORMAT) as file:
         dataset = h5py.h5d.create(file.id, DATASET.encode(), dtype, space, dcpl=layout)
         return int(dataset.get_offset())
 
 
-def map_file(path: Path, plan: DatasetShape, offset: int) -> NDArray[Any]:
-    """Map the data read-only, shape ``plan.shape``."""
-    dtype = np.dtype(plan.dtype).newbyteorder("<")
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=plan.shape)
+def map_file(path: Path, document: Metadata, offset: int) -> NDArray[Any]:
+    """Map the data read-only, in their shape."""
+    dtype = np.dtype(document.dtype).newbyteorder("<")
+    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=document.shape)
 
 
 def write_metadata(path: Path, metadata: Metadata) -> None:
@@ -88,10 +80,7 @@ def write_metadata(path: Path, metadata: Metadata) -> None:
 def seal(path: Path) -> None:
     """Put a seal behind the one dataset and the metadata of an HDF5 file.
 
-    Raises
-    ------
-    TableError
-        If there is no contiguous dataset, or too much besides it.
+    Raises `TableError` if the dataset is not contiguous, or there is too much besides it.
     """
     with _plain_errors(), h5py.File(path, "r") as file:
         dataset, text = file[DATASET], file.attrs["metadata"].encode()
@@ -109,15 +98,15 @@ def seal(path: Path) -> None:
         file.write(Seal(start, nbytes, position, len(text)).pack(before, after))
 
 
-def write(path: Path, metadata: Metadata, values: NDArray[Any]) -> None:
-    """Write a table as a sealed file."""
-    offset = create_file(path, metadata)
-    flat = values.astype(np.dtype(metadata.dtype).newbyteorder("<"), copy=False).reshape(-1)
+def write_data(path: Path, document: Metadata, parts: Iterable[NDArray[Any]]) -> tuple[str, int]:
+    """Write the dataset part by part; return the hash of its bytes, and their offset."""
+    offset, digest = create_file(path, document), hashlib.sha256()
     with path.open("r+b") as file:
         file.seek(offset)
-        for start in range(0, flat.size, 1 << 20):
-            file.write(flat[start : start + (1 << 20)].data)
-    write_metadata(path, metadata)
+        for part in parts:
+            digest.update(part.data)
+            file.write(part.data)
+    return digest.hexdigest(), offset
 
 
 def publish(path: Path, target: Path) -> None:
@@ -135,31 +124,31 @@ def publish(path: Path, target: Path) -> None:
 
 
 def finish(
-    workspace: Workspace, document: Metadata, values: Array, certificate: dict[str, Any]
+    workspace: Workspace,
+    document: Metadata,
+    values: Array,
+    certificate: dict[str, Any],
+    tolerance: float,
 ) -> Metadata:
     """Publish a table that is in memory; return its metadata, hash and certificate included."""
-    data = values.astype("<f8", copy=False)
-    digest = hashlib.sha256(data.tobytes()).hexdigest()
-    finished = replace(document, sha256=digest, certificate=certificate)
-    write(workspace.partial, finished, data)
-    publish_from(workspace)
-    return finished
+    certificate |= {"tolerance": tolerance, "arithmetic": fingerprint.arithmetic()}
+    digest, _ = write_data(workspace.partial, document, [values.astype("<f8", copy=False)])
+    return publish_from(workspace, replace(document, sha256=digest, certificate=certificate))
 
 
-def publish_from(workspace: Workspace) -> None:
-    """Give the sealed file of a locked workspace the name of the target."""
+def publish_from(workspace: Workspace, metadata: Metadata) -> Metadata:
+    """Seal the file of a locked workspace, and give it the name of the target."""
+    write_metadata(workspace.partial, metadata)
     workspace.check()
     publish(workspace.partial, workspace.target)
     workspace.remove()
+    return metadata
 
 
 def left_over(workspace: Workspace, expected: Callable[[Metadata], Metadata | None]) -> Metadata:
     """Return the metadata of a table whose build was killed between rename and cleaning up.
 
-    Raises
-    ------
-    TableError
-        If the target is no table, or another one than `expected`, a `Recipe`'s, says of it.
+    Raises `TableError` if the target is no table, or another than `expected`, a `Recipe`'s, says.
     """
     refused = f"{workspace.target} exists; replace it with --force"
     try:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from qpruntime._typing import Array
 from qpruntime.errors import TableError
-from qpruntime.execution.threads import Progress
-from qpruntime.execution.threads import run as run_in_threads
+from qpruntime.execution.threads import Progress, Threads
 from qpruntime.projection.table import Table
 
 __all__ = ["Found", "Look", "Runner", "hash_problems", "in_blocks", "largest", "measured"]
@@ -25,12 +23,12 @@ Found = tuple[list[str], dict[str, Any]]
 
 
 class Look(NamedTuple):
-    """Settings of a check: random points, seed, tolerance and workers and progress report."""
+    """Settings of a check: random points, their seed, tolerance, threads and progress report."""
 
     points: int
     seed: int
     tolerance: float
-    workers: int
+    local: Threads
     report: Progress
 
 
@@ -71,7 +69,6 @@ def measured(
     """Return the problems of a table, its hash included, and the errors measured."""
     reasons = hash_problems(table)
     look.report("certify", 0, 1)
-    runner = partial(run_in_threads, workers=look.workers)
-    certificate = certify(table, run=runner, points=look.points, seed=look.seed)
+    certificate = certify(table, run=look.local.run, points=look.points, seed=look.seed)
     look.report("certify", 1, 1)
     return reasons + problems(certificate, look.tolerance), certificate

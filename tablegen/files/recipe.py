@@ -6,20 +6,25 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Generic, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
-from qpruntime.errors import InputError
+from qpruntime._validation import shown
+from qpruntime.errors import InputError, TableError
 from qpruntime.execution.threads import Executor, Progress, Threads
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import Axis, Metadata
+from tablegen.files import target
+from tablegen.files import zarr as zarr_files
 from tablegen.files.workspace import Workspace
 
 __all__ = [
-    *("Document", "Recipe", "TableJob", "axis_of", "projection_of", "refuse_others", "stated"),
-    "unfinished",
+    *("Document", "Recipe", "Request", "axis_of", "one_of", "projection_of", "refuse_others"),
+    *("stated", "unfinished"),
 ]
 
 Document = dict[str, Any]
+M = TypeVar("M", bound=Metadata)
 
 
 def axis_of(axis: Axis) -> Document:
@@ -58,9 +63,14 @@ def stated(metadata: Metadata) -> Document:
     }
 
 
-def unfinished(likelihood: Likelihood, outcomes: Iterable[float], **entries: Any) -> Metadata:
+def unfinished(
+    likelihood: Likelihood,
+    outcomes: Iterable[float],
+    document: type[M] = Metadata,  # type: ignore[assignment]
+    **entries: Any,
+) -> M:
     """Return the metadata of a table before it is built: no hash, no certificate."""
-    return Metadata(
+    return document(
         likelihood=likelihood.name,
         parameters=dict(likelihood.parameters),
         outcomes=[float(y) for y in outcomes],
@@ -69,38 +79,24 @@ def unfinished(likelihood: Likelihood, outcomes: Iterable[float], **entries: Any
     )
 
 
+def one_of(value: object, name: str, known: Iterable[str]) -> str:
+    """Return `value`, or raise `InputError` if it is not one of the known words."""
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"{name} must be one of {', '.join(known)}, got {shown(value)}")
+    return value
+
+
 def refuse_others(options: Iterable[str], known: dict[str, Any] | None, what: str) -> None:
     """Raise `InputError` if there are options besides those known, a function's keywords."""
     if others := set(options) - set(known or ()):
         raise InputError(f"{what} has no such options: {', '.join(sorted(others))}; leave them out")
 
 
-P = TypeVar("P")
-
-
-class TableJob(NamedTuple):
-    """Job of building a table.
-
-    `executor` computes, and `local` certifies, wherever the numbers came from; `workspace` is
-    locked.
-    """
-
-    workspace: Workspace
-    executor: Executor
-    local: Threads
-    tolerance: float
-    report: Progress
-
-
-@dataclass(frozen=True)
-class Recipe(Generic[P]):
+class Recipe:
     """Recipe of a table of any kind.
 
     Attributes
     ----------
-    likelihood : Likelihood
-        Resolved once; nobody below looks its name up again.
-    plan : Plan, Metadata or Domain
     tolerance : float
         By default.
     largest, mapped : int
@@ -111,8 +107,6 @@ class Recipe(Generic[P]):
         p of L_p projections.
     """
 
-    likelihood: Likelihood
-    plan: P
     tolerance: float
     largest: int
     mapped: int = 0
@@ -123,8 +117,8 @@ class Recipe(Generic[P]):
         """Describe what a build would do."""
         raise NotImplementedError
 
-    def make(self, job: TableJob) -> Metadata:
-        """Build the table."""
+    def make(self, request: Request, workspace: Workspace, report: Progress) -> Metadata:
+        """Build the table in a locked workspace."""
         raise NotImplementedError
 
     def expected(self, existing: Metadata) -> Metadata | None:
@@ -133,3 +127,28 @@ class Recipe(Generic[P]):
         They have no hash and no certificate. None if the existing table is of another kind.
         """
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Request:
+    """A build whose options have been checked.
+
+    `path` is the place that was asked for, maybe a link. `local` certifies, and `executor`, which
+    may be a cluster, computes.
+    """
+
+    recipe: Recipe
+    path: Path
+    local: Threads
+    executor: Executor
+    tolerance: float
+    force: bool
+
+    @property
+    def workspace(self) -> Workspace:
+        """Working directory of the build; raises `TableError` if no file may be made there."""
+        workspace = Workspace(target.resolve(self.path, force=self.force))
+        zarr_files.check_replaceable(workspace.target)
+        if workspace.target.exists() and not self.force and not workspace.exists:
+            raise TableError(f"{self.path} exists; replace it with --force")
+        return workspace

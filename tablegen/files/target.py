@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qpruntime.errors import TableError
+from qpruntime.projection.open import table_directory
 
-__all__ = ["check_kind", "replaced", "resolve"]
+__all__ = ["check_kind", "installed_directory", "replaced", "resolve"]
 
 _KINDS = (
     (stat.S_ISDIR, "directory; name a file in it"),
@@ -53,6 +54,19 @@ def resolve(path: Path, *, force: bool = False) -> Path:
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise TableError(f"cannot write to {target.parent}; choose another --output")
     return target
+
+
+def installed_directory() -> Path:
+    """Return the directory of installed tables, which is made if it does not exist."""
+    directory = table_directory().absolute()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TableError(
+            f"cannot make the directory of installed tables {directory}: {error.strerror}; "
+            "set QP_TABLES or use --output"
+        ) from error
+    return directory
 
 
 def check_kind(target: Path) -> None:

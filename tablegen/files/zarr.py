@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,40 +32,37 @@ def write(table: Table, directory: Path) -> None:
     """
     metadata = table.metadata
     data, *coordinates = arrays(metadata)
-    digest = hashlib.sha256()
     little = np.dtype(metadata.dtype).newbyteorder("<")
-    for name, part in _parts(data, table.values.astype(little, copy=False).reshape(-1)):
-        digest.update(part.data)
-        write_file(directory / name, _chunk(data, part))
-    if digest.hexdigest() != metadata.sha256:
+    values = table.values.astype(little, copy=False).reshape(-1)
+    digest = _write_chunks(data, values, directory)
+    if digest != metadata.sha256:
         raise TableError(
-            f"{table.path}: data hash is {digest.hexdigest()[:16]}..., metadata says "
+            f"{table.path}: data hash is {digest[:16]}..., metadata says "
             f"{metadata.sha256[:16]}...; the file is damaged and is not exported"
         )
     for coordinate in coordinates:
-        for name, part in _parts(coordinate, coordinate.values()):
-            write_file(directory / name, _chunk(coordinate, part))
+        _write_chunks(coordinate, coordinate.values(), directory)
     for name, content in documents(metadata.to_json(), metadata).items():
         write_file(directory / name, content)
     for folder, _, _ in os.walk(directory):
         sync(Path(folder))
 
 
-def _parts(array: Stored, values: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the name and the values of every chunk."""
-    for name, start, size in array.chunks():
-        yield name, values[start // array.itemsize : (start + size) // array.itemsize]
-
-
-def _chunk(array: Stored, part: NDArray[Any]) -> bytes:
-    """Return the content of a chunk's file: padded, compressed, with its checksum."""
+def _write_chunks(array: Stored, values: NDArray[Any], directory: Path) -> str:
+    """Write every chunk, padded and compressed, with a checksum; return the hash of the values."""
     from google_crc32c import value as crc32c
     from numcodecs.blosc import SHUFFLE, compress
 
-    whole = np.zeros(array.chunk_nbytes // array.itemsize, dtype=part.dtype.newbyteorder("<"))
-    whole[: part.size] = part
-    packed = compress(whole, CNAME.encode(), LEVEL, SHUFFLE, 0)
-    return bytes(packed) + int(crc32c(packed)).to_bytes(4, "little")
+    digest = hashlib.sha256()
+    for name, start, size in array.chunks():
+        part = values[start // array.itemsize : (start + size) // array.itemsize]
+        digest.update(part.data)
+        whole = np.zeros(array.chunk_nbytes // array.itemsize, dtype=part.dtype.newbyteorder("<"))
+        whole[: part.size] = part
+        packed = compress(whole, CNAME.encode(), LEVEL, SHUFFLE, 0)
+        checksum = int(crc32c(packed)).to_bytes(4, "little")
+        write_file(directory / name, bytes(packed) + checksum)
+    return digest.hexdigest()
 
 
 def write_file(path: Path, content: bytes) -> None:

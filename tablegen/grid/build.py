@@ -6,10 +6,9 @@ Only this process writes: chunks come back to it from wherever they are computed
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +20,7 @@ from qpruntime.execution.threads import Call, Executor, Progress, Stop
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import Metadata
 from tablegen.files import hdf5 as export
-from tablegen.files.recipe import Document, Recipe, TableJob, axis_of, refuse_others
+from tablegen.files.recipe import Document, Recipe, Request, axis_of, refuse_others
 from tablegen.files.workspace import BuildStopped, Workspace
 from tablegen.grid import chebyshev as compute
 from tablegen.grid import errors as certify
@@ -32,17 +31,14 @@ from tablegen.second_rule.framed import SEED
 __all__ = ["GridRecipe"]
 
 
-@dataclass(frozen=True)
-class GridRecipe(Recipe[Plan]):
+class GridRecipe(Recipe):
     """Recipe of a grid; the method of the plan is not resolved before it is made."""
 
-    @classmethod
-    def of(cls, likelihood: Likelihood, source: str, options: dict[str, Any]) -> GridRecipe:
-        """Return the recipe with these options of `make_plan`, or raise `InputError`."""
+    def __init__(self, likelihood: Likelihood, source: str, options: dict[str, Any]) -> None:
         refuse_others(options, make_plan.__kwdefaults__, "a grid")
-        plan = make_plan(likelihood, **options)
-        tolerance, nbytes = certify.TOLERANCES[plan.dtype], plan.nbytes
-        return cls(likelihood, plan, tolerance, nbytes, nbytes, nbytes)
+        self.plan = make_plan(likelihood, **options)
+        self.tolerance = certify.TOLERANCES[self.plan.dtype]
+        self.largest = self.mapped = self.space = self.plan.nbytes
 
     def describe(self, threads: int) -> Document:
         """Describe the plan, with its estimated time; nodes are guessed from a few outcomes."""
@@ -50,32 +46,34 @@ class GridRecipe(Recipe[Plan]):
             plan = compute.estimate(self.plan)
         few = plan.nodes and len(plan.outcomes) > compute.FEW
         return {
-            "likelihood": plan.likelihood,
+            "likelihood": plan.spelt,
             "method": plan.method,
             "dtype": plan.dtype,
             "mu": axis_of(plan.mu),
             "log10_sigma": axis_of(plan.log10_sigma),
             "nodes": plan.size,
             "bytes": plan.nbytes,
-            "chunks": len(plan.chunks),
+            "chunks": len(plan.outcomes) * -(-plan.mu.size // plan.rows),
             "chebyshev_nodes": list(plan.nodes) if plan.nodes else None,
             **({"estimated_from_outcomes": compute.FEW} if few else {}),
             # This is the time of one worker and of this process if there is a cluster.
             "estimated_seconds": round(plan.estimate_seconds(threads), 1),
         }
 
-    def make(self, job: TableJob) -> Metadata:
+    def make(self, request: Request, workspace: Workspace, report: Progress) -> Metadata:
         """Fill the chunks, export and certify."""
-        workspace, executor, local, tolerance, report = job
-        plan = compute.resolve(self.plan)
+        plan, tolerance = compute.resolve(self.plan), request.tolerance
         workspace.partial.unlink(missing_ok=True)
         store = ChunkStore(workspace.chunks, plan, workspace.check)
-        _fill(plan, store, executor, report)
+        _fill(plan, store, request.executor, report)
         workspace.check()
-        digest, worst, offset = _export(plan, store, workspace, report)
+        worst: certify.Places = []
+        chunks = _finished(plan, store, workspace, report, worst)
+        digest, offset = export.write_data(workspace.partial, plan, chunks)
         report("certify", 0, 1)
         values = export.map_file(workspace.partial, plan, offset)
-        certificate = certify.certify(values, plan.metadata(), worst, run=local.run, seed=SEED)
+        run = request.local.run
+        certificate = certify.certify(values, plan.metadata(), worst, run=run, seed=SEED)
         certificate |= {"tolerance": tolerance, "chebyshev_nodes": list(plan.nodes or ())}
         if missed := certify.missed(certificate, tolerance):
             raise NumericalError(
@@ -83,8 +81,7 @@ class GridRecipe(Recipe[Plan]):
                 + ("" if plan.method == "direct" else " or use --method direct")
             )
         metadata = replace(plan.metadata(), sha256=digest, certificate=certificate)
-        export.write_metadata(workspace.partial, metadata)
-        export.publish_from(workspace)
+        export.publish_from(workspace, metadata)
         report("certify", 1, 1)
         return metadata
 
@@ -159,26 +156,18 @@ class _Steps:
             self._report(self._done, self._total)
 
 
-def _export(
-    plan: Plan, store: ChunkStore, workspace: Workspace, report: Progress
-) -> tuple[str, list[tuple[float, int, int, int]], int]:
-    """Stream the chunks to the file; return their hash, the most curved nodes and the offset."""
-    path = workspace.partial
-    offset = export.create_file(path, plan)
-    digest = hashlib.sha256()
-    worst = []
-    with path.open("r+b") as file:
-        file.seek(offset)
-        for number, chunk in enumerate(plan.chunks):
-            report("export", number, len(plan.chunks))
-            values = store.read(chunk)
-            if values is None:
-                workspace.check()
-                raise BuildStopped(
-                    f"chunk {number} in {store.path} changed while the table was built; "
-                    "the same command repairs it"
-                )
-            digest.update(values.data)
-            file.write(values.data)
-            worst += certify.worst_nodes(values, chunk.outcome, chunk.start)
-    return digest.hexdigest(), worst, offset
+def _finished(
+    plan: Plan, store: ChunkStore, workspace: Workspace, report: Progress, worst: certify.Places
+) -> Iterator[NDArray[Any]]:
+    """Yield the chunks in the order of the file, and add the most curved nodes to `worst`."""
+    for number, chunk in enumerate(plan.chunks):
+        report("export", number, len(plan.chunks))
+        values = store.read(chunk)
+        if values is None:
+            workspace.check()
+            raise BuildStopped(
+                f"chunk {number} in {store.path} changed while the table was built; "
+                "the same command repairs it"
+            )
+        worst += certify.worst_nodes(values, chunk.outcome, chunk.start)
+        yield values

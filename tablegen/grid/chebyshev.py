@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -41,16 +41,20 @@ CELLS = 4096
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """Chebyshev coefficients of psi.
+    """Chebyshev coefficients of psi, or splines of sigma*/length over v.
 
     Attributes
     ----------
-    coefficients : ndarray, shape (outcomes, nodes in mu, nodes in log10 sigma)
+    coefficients : ndarray
+        Shape (outcomes, nodes in mu, nodes in log10 sigma), of splines (outcomes, 1, points).
+    axes : ndarray, shape (7,), or None
+        What `quintic` takes of splines.
     first : int
         Number of the first of these outcomes in the plan.
     """
 
     coefficients: Array
+    axes: Array | None = None
     first: int = 0
 
     def only(self, outcome: int) -> Expansion:
@@ -59,32 +63,19 @@ class Expansion:
         return replace(self, coefficients=part, first=outcome)
 
 
-@dataclass(frozen=True, eq=False)
-class Curves(Expansion):
-    """Splines of sigma*/length over v, whose coefficients have shape (outcomes, 1, points).
-
-    Attributes
-    ----------
-    axes : ndarray, shape (7,)
-        What `quintic` takes.
-    """
-
-    axes: Array = field(kw_only=True)
-
-
 @contracted
-def _scales(
-    scale: int, mu: Array, sigma: Array, y: float, theta: Array, length: Array, v: Array
-) -> None:
+def _scales(scale: int, mu: Array, sigma: Array, y: float, theta: Array) -> tuple[Array, Array]:
+    """Return length and v of every pair (mu[i], sigma[i])."""
+    length, v = np.empty(mu.size), np.empty(mu.size)
     for i in range(mu.size):
-        for j in range(sigma.size):
-            length[i, j], v[i, j], _ = call_coordinates(scale, mu[i], sigma[j], y, theta)
+        length[i], v[i], _ = call_coordinates(scale, mu[i], sigma[i], y, theta)
+    return length, v
 
 
 @contracted
 def _expand(
     scale: int,
-    curve: tuple[Array, Array, int],
+    curve: tuple[Array, Any, int],
     mu: Array,
     sigma: Array,
     y: float,
@@ -99,22 +90,21 @@ def _expand(
 
 
 def _handle(plan: Plan) -> tuple[Any, Array]:
-    likelihood = plan.model
-    assert likelihood.reduction is not None
-    assert likelihood.reduction.scale is not None
-    return likelihood.reduction.scale.handle, likelihood.theta
+    reduction = plan.model.reduction
+    assert reduction is not None
+    assert reduction.scale is not None
+    return reduction.scale.handle, plan.model.theta
 
 
 def _range(plan: Plan, y: float) -> tuple[float, float]:
     """Return the least and the largest v on the grid: v is monotone in sigma for every mu."""
     scale, theta = _handle(plan)
     mu, sigma = plan.mu.nodes(), 10.0 ** plan.log10_sigma.nodes()[[0, -1]]
-    length, v = np.empty((mu.size, 2)), np.empty((mu.size, 2))
-    _scales(scale, mu, sigma, y, theta, length, v)
+    _, v = _scales(scale, np.repeat(mu, 2), np.tile(sigma, mu.size), y, theta)
     return float(v.min()), float(v.max())
 
 
-def expand_curves(plan: Plan, run: Runner) -> Curves:
+def expand_curves(plan: Plan, run: Runner) -> Expansion:
     """Integrate along v for every outcome."""
     ends = [_range(plan, y) for y in plan.outcomes]
     low, high = min(a for a, _ in ends), max(b for _, b in ends)
@@ -124,27 +114,22 @@ def expand_curves(plan: Plan, run: Runner) -> Curves:
     values = np.concatenate(run(partial(_along, plan), blocks))
     values = values.reshape(len(plan.outcomes), 1, places.size)
     axes = np.array([0.0, 0.0, 0.0, low, high, CELLS / (high - low), plan.outcomes[0]])
-    return Curves(splines.along(values, 2, axis), axes=axes)
+    return Expansion(splines.along(values, 2, axis), axes)
 
 
 def _along(plan: Plan, block: tuple[float, Array]) -> Array:
     """Return sigma*/length for one outcome y at some places v."""
     y, places = block
-    likelihood = plan.model
-    assert likelihood.reduction is not None
-    reduction = likelihood.reduction
     scale, theta = _handle(plan)
+    reduction = plan.model.reduction
+    assert reduction is not None
     row = int(y) - reduction.outcomes[0]
     mu, sigma, ys = np.array([reduction.cavity(row, 0.0, v) for v in places.tolist()]).T
     star = project_arrays(plan.model, mu, sigma, ys, table="exact").std
-    length, v = np.empty((1, 1)), np.empty((1, 1))
-    for i in range(star.size):
-        _scales(scale, mu[i : i + 1], sigma[i : i + 1], y, theta, length, v)
-        star[i] /= length[0, 0]
-    return star
+    return np.asarray(star / _scales(scale, mu, sigma, y, theta)[0])
 
 
-def fill_curves(plan: Plan, chunk: GridChunk, curves: Curves) -> Array:
+def fill_curves(plan: Plan, chunk: GridChunk, curves: Expansion) -> Array:
     """Return sigma* on one chunk, shape (chunk rows, log10_sigma.size)."""
     scale, theta = _handle(plan)
     mu = plan.mu.nodes()[chunk.start : chunk.stop]
@@ -191,21 +176,9 @@ def _fill_direct(
 
 
 def integrate(likelihood: Likelihood, mu: Array, sigma: Array, y: float) -> Array:
-    """Integrate sigma* (a standard deviation) at every pair of `mu` and `sigma`.
+    """Integrate sigma* (a standard deviation) at every pair of `mu` and `sigma`: shape (M, S).
 
-    Parameters
-    ----------
-    likelihood : Likelihood
-    mu : ndarray, shape (M,)
-        Ascending cavity means.
-    sigma : ndarray, shape (S,)
-        Cavity standard deviations.
-    y : float
-        The observation.
-
-    Returns
-    -------
-    ndarray, shape (M, S)
+    `mu`, of shape (M,), are ascending cavity means, `sigma`, of shape (S,), standard deviations.
 
     Raises
     ------
@@ -311,7 +284,7 @@ def estimate(plan: Plan) -> Plan:
     Nodes are then the least that it may take. "direct" is no guess: no outcome undoes it.
     """
     places = np.linspace(0, len(plan.outcomes) - 1, min(FEW, len(plan.outcomes)))
-    few = tuple(plan.outcomes[round(k)] for k in places.tolist())
+    few = [plan.outcomes[round(k)] for k in places.tolist()]
     resolved = resolve(replace(plan, outcomes=few))
     return replace(plan, method=resolved.method, nodes=resolved.nodes)
 
@@ -339,13 +312,7 @@ def _count(plan: Plan, axis: Axis, lines: Array, y: float) -> int:
 
 
 def expand(plan: Plan, run: Runner) -> Expansion | None:
-    """Integrate psi at the Chebyshev nodes, or along one axis; None for the direct method.
-
-    Parameters
-    ----------
-    run : callable
-        ``run(function, items)`` maps in any order, on any number of threads or machines.
-    """
+    """Integrate psi at the Chebyshev nodes, or along one axis; None for the direct method."""
     if plan.method == "one-axis":
         return expand_curves(plan, run)
     if plan.nodes is None:
@@ -388,20 +355,12 @@ def fill(
     interrupted: Callable[[], bool],
     chunk: GridChunk,
 ) -> NDArray[np.floating]:
-    """Compute one chunk.
+    """Return sigma* on one chunk, shape (chunk rows, log10_sigma.size), as the file has it.
 
-    Parameters
-    ----------
-    interrupted : callable
-        Called before each of the `blocks` that are integrated; true ends the work.
-
-    Returns
-    -------
-    ndarray, shape (chunk rows, log10_sigma.size)
-        sigma* in the byte order and precision of the file.
+    `interrupted` is called before each of the `blocks` that are integrated; true ends the work.
     """
     mu = plan.mu.nodes()[chunk.start : chunk.stop]
-    if isinstance(expansion, Curves):
+    if expansion is not None and expansion.axes is not None:
         values = fill_curves(plan, chunk, expansion)
     elif expansion is not None:
         coefficients = expansion.coefficients[chunk.outcome - expansion.first]

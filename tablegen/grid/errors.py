@@ -16,7 +16,6 @@ from qpruntime._numba import kernel
 from qpruntime._pointers import call_moments
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.execution.threads import run
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.table import Table
 from qpruntime.table_format.metadata import Axis, Metadata
@@ -90,16 +89,9 @@ def _in_column_blocks(find: Callable[..., tuple[Any, ...]], values: NDArray[Any]
 
 
 def worst_nodes(values: NDArray[Any], outcome: int, start: int) -> Places:
-    """Return the most curved node in each of 16 column blocks of a chunk.
+    """Return the most curved node in each of 16 column blocks of a chunk, shape (rows, columns).
 
-    Parameters
-    ----------
-    values : ndarray, shape (rows, columns)
-        The chunk, whose first row is row `start` of the table.
-
-    Returns
-    -------
-    list of (relative second difference, outcome, row, column)
+    Its first row is row `start` of the table; the numbers are relative second differences.
     """
     return [(bend, outcome, start + i, j) for bend, i, j in _in_column_blocks(_worst, values)]
 
@@ -127,20 +119,11 @@ def certify(
     points: int = 2000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Compare a grid with the second rule.
+    """Compare a grid, of shape (outcomes, mu.size, log10_sigma.size), with the second rule.
 
-    Parameters
-    ----------
-    values : ndarray, shape (outcomes, mu.size, log10_sigma.size)
-    worst, rough : list
-        Results of `worst_nodes` and `rough_nodes` over all chunks.
-    run : callable
-        ``run(function, items)`` maps on any number of threads.
-    points : int
-        Random nodes; edges, corners, the most curved and the roughest nodes come on top. With
-        `rough`, a grid of up to four times as many nodes is looked at whole.
-    seed : int
-        Of the random nodes and cells.
+    Besides `points` random nodes these are edges, corners, and nodes of `worst` and `rough`, the
+    results of `worst_nodes` and `rough_nodes` over all chunks. With `rough`, a grid of up to four
+    times as many nodes is looked at whole.
 
     Returns
     -------
@@ -275,7 +258,7 @@ def check(table: Table, look: Look) -> Found:
         table.metadata,
         worst,
         rough=rough,
-        run=partial(run, workers=look.workers),
+        run=look.local.run,
         points=look.points,
         seed=look.seed,
     )
@@ -301,11 +284,9 @@ def _scan(table: Table, look: Look) -> tuple[list[str], Places, Places]:
     outcomes, rows, columns = table.values.shape
     step = max(1, _BLOCK_BYTES // (columns * table.values.itemsize))
     blocks = [(k, a, min(a + step, rows)) for k in range(outcomes) for a in range(0, rows, step)]
-    done = 0
 
     def scan(block: tuple[int, int, int]) -> tuple[int, str, Places, Places]:
         """Return the problems of a block of the table, and its worst and roughest nodes."""
-        nonlocal done
         k, a, b = block
         values = np.array(table.values[k, a:b], dtype=np.float64)
         y = table.metadata.outcomes[k]
@@ -317,12 +298,10 @@ def _scan(table: Table, look: Look) -> tuple[list[str], Places, Places]:
             where = f"{values[i, j]:g} at mu = {mu[a + i]:g}, log10 sigma = {np.log10(sigma[j]):g}"
         worst = [] if count else worst_nodes(values, k, a)
         rough = [] if count else rough_nodes(values, k, a)
-        done += 1
-        look.report("scan", done, len(blocks))
         return count, where, worst, rough
 
     problems = []
-    scans = run(scan, blocks, look.workers)
+    scans = look.local.run(scan, blocks, partial(look.report, "scan"))
     count = sum(part[0] for part in scans)
     if count:
         first = next(part[1] for part in scans if part[0])

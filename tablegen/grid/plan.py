@@ -12,7 +12,7 @@ import json
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.metadata import version
 
@@ -23,7 +23,7 @@ from qpruntime._validation import shown
 from qpruntime.errors import InputError
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import MOST_OUTCOMES, Axis, Metadata
-from tablegen.files.recipe import unfinished
+from tablegen.files.recipe import one_of, unfinished
 
 __all__ = ["DTYPES", "METHODS", "GridChunk", "Plan", "make_plan"]
 
@@ -52,53 +52,26 @@ class GridChunk:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Everything that determines the bytes of a table.
+class Plan(Metadata):
+    """Metadata of the table to be built, and how it is cut and computed.
 
-    Attributes
-    ----------
-    likelihood : str
-        Registered name, with the parameters if it has any.
-    outcomes : tuple of float
-        The y of each slab.
-    mu, log10_sigma : Axis
-        Cavity mean, and log10 of the cavity standard deviation.
-    dtype, method : str
-        One of `DTYPES`; one of `METHODS`, or "one-axis" once resolved.
-    nodes : (int, int) or None
-        Chebyshev nodes in mu and in log10 sigma; None for the direct method.
-    rows : int
-        mu-rows in a chunk; the last chunk of a slab may have fewer.
+    `method` is one of `METHODS`, or "one-axis" once resolved. A chunk has `rows` rows of mu, the
+    last one of a slab maybe fewer. `nodes` are the Chebyshev nodes in mu and in log10 sigma, None
+    where there is no series.
     """
 
-    likelihood: str
-    outcomes: tuple[float, ...]
-    mu: Axis
-    log10_sigma: Axis
-    dtype: str
-    method: str
-    rows: int
+    rows: int = 1
     nodes: tuple[int, int] | None = None
 
     @property
     def model(self) -> Likelihood:
         """The likelihood of that name; workers on other machines have it from their registry."""
-        return _registered(self.likelihood)
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Outcomes, rows and columns."""
-        return len(self.outcomes), self.mu.size, self.log10_sigma.size
+        return _registered(self.spelt)
 
     @property
     def size(self) -> int:
         """Number of grid nodes."""
         return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the data."""
-        return self.size * np.dtype(self.dtype).itemsize
 
     @property
     def chunks(self) -> tuple[GridChunk, ...]:
@@ -116,11 +89,8 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def metadata(self) -> Metadata:
-        """Return the metadata of the finished table, hash and certificate still empty."""
-        axes = self.mu, self.log10_sigma
-        return unfinished(
-            self.model, self.outcomes, axes=axes, dtype=self.dtype, method=self.method
-        )
+        """Return the metadata alone, hash and certificate still empty."""
+        return Metadata(**{field.name: getattr(self, field.name) for field in fields(Metadata)})
 
     def estimate_seconds(self, workers: int) -> float:
         """Return a rough time for the whole build on a machine like the one measured."""
@@ -175,22 +145,22 @@ def make_plan(
     model = likelihood if isinstance(likelihood, Likelihood) else likelihoods.get(likelihood)
     outcomes = _outcomes(model, counts)
     for name, value, known in (("method", method, METHODS), ("dtype", dtype, DTYPES)):
-        if not isinstance(value, str) or value not in known:
-            raise InputError(f"{name} must be one of {', '.join(known)}, got {shown(value)}")
+        one_of(value, name, known)
     mu = _axis("mu", mu_range, mu_step)
     sigma = _axis("log10_sigma", log10_sigma_range, log10_sigma_step)
     if max(abs(sigma.start), abs(sigma.stop)) > 8 or max(abs(mu.start), abs(mu.stop)) > 1e8:
         raise InputError("log10 sigma must stay within -8 to 8, and mu within -1e8 to 1e8")
     row = sigma.size * np.dtype(dtype).itemsize
     rows = min(mu.size, max(1, CHUNK_BYTES // row))
-    return Plan(model.spelt, outcomes, mu, sigma, dtype, method, rows)
+    entries = {"axes": (mu, sigma), "dtype": dtype, "method": method, "rows": rows}
+    return unfinished(model, outcomes, Plan, **entries)
 
 
-def _outcomes(model: Likelihood, counts: Sequence[int] | None) -> tuple[float, ...]:
+def _outcomes(model: Likelihood, counts: Sequence[int] | None) -> Sequence[int]:
     if model.mirror:
         if counts is not None:
             raise InputError(f"likelihood {model.name!r} takes no counts: one slab for both labels")
-        return (1.0,)
+        return (1,)
     try:
         first, last = (0, 50) if counts is None else (operator.index(c) for c in counts)
     except (TypeError, ValueError) as error:
@@ -206,7 +176,7 @@ def _outcomes(model: Likelihood, counts: Sequence[int] | None) -> tuple[float, .
     model.validate([first, last])
     if last - first >= MOST_OUTCOMES:
         raise InputError(f"a grid holds at most {MOST_OUTCOMES} counts, got {first}:{last}")
-    return tuple(float(y) for y in range(first, last + 1))
+    return range(first, last + 1)
 
 
 def _axis(name: str, ends: Sequence[float], step: float) -> Axis:

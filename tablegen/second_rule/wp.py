@@ -234,21 +234,10 @@ def _errors(
 def errors(
     likelihood: Likelihood, p: float, mu: Array, sigma: Array, y: Array, stored: Array
 ) -> Array:
-    """Return errors of what a table of L_p projections holds, shape (N, 3).
+    """Return errors of the rows (log Z, mean, standard deviation) in `stored`, shape (N, 3).
 
-    Parameters
-    ----------
-    likelihood : Likelihood
-    p : float
-    mu, sigma, y : ndarray, shape (N,)
-    stored : ndarray, shape (N, 3)
-        log Z, mean and standard deviation.
-
-    Returns
-    -------
-    ndarray, shape (N, 3)
-        Of log Z: relative where it is large, else absolute. Of mean and standard deviation: in
-        units of the standard deviation. NaN where the density cannot be integrated.
+    The error of log Z is relative where it is large, else absolute; those of mean and standard
+    deviation are in units of the standard deviation. NaN where the density cannot be integrated.
     """
     out = np.empty((mu.size, 3))
     _errors(likelihood.functions(), float(p), mu, sigma, y, np.ascontiguousarray(stored), out)

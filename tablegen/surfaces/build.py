@@ -19,7 +19,6 @@ import numpy as np
 from qpruntime._typing import Array
 from qpruntime._validation import choice
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.execution import fingerprint
 from qpruntime.execution.threads import Progress
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import interpolation
@@ -32,74 +31,23 @@ from tablegen.files import hdf5
 from tablegen.files.recipe import (
     Document,
     Recipe,
-    TableJob,
+    Request,
     projection_of,
     refuse_others,
     unfinished,
 )
+from tablegen.files.workspace import Workspace
 from tablegen.second_rule.framed import SEED
 from tablegen.surfaces import errors as surface_errors
 from tablegen.surfaces.node_counts import cells_needed, deviation
 from tablegen.surfaces.samples import SampledCavities, Sampler
 
-__all__ = ["Domain", "SurfacesRecipe", "domain", "metadata"]
+__all__ = ["SurfacesRecipe", "domain", "metadata", "recipe"]
 
 # --- The domain: a likelihood, its observations, and the ends of the axes
 
 #: Default domain, and the largest file.
 MU_RANGE, SIGMA_RANGE, LIMIT = (-10.0, 10.0), (-2.0, 1.0), 128_000_000
-
-
-@dataclass(frozen=True)
-class Domain:
-    """Likelihood, observations and ends of the axes of a table to be built.
-
-    Attributes
-    ----------
-    likelihood : Likelihood
-    source : str
-        How the command line names it.
-    mode : str
-        One of `qpruntime.projection.tabulated_likelihood.MODES`.
-    outcomes : tuple of float
-        The y of each row, or the ends of the third axis.
-    mu, log10_sigma : (float, float)
-    limit : int
-        Bytes of the largest table.
-    p : float, optional
-        Order of the L_p projections to store, in place of those of EP and QP.
-    """
-
-    likelihood: Likelihood
-    source: str
-    mode: str
-    outcomes: tuple[float, ...]
-    mu: tuple[float, float]
-    log10_sigma: tuple[float, float]
-    limit: int
-    p: float | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of the likelihood."""
-        return self.likelihood.name
-
-    def axes(self, cells: Sequence[int]) -> tuple[Axis, ...]:
-        """Return the axes with so many cells."""
-        where = "mu - y" if self.mode == "location" else "y mu" if self.mode == "mirror" else "mu"
-        names = (where, "log10_sigma", "y")
-        ends = [self.mu, self.log10_sigma]
-        if self.mode == "volume":
-            ends.append((self.outcomes[0], self.outcomes[1]))
-        return tuple(
-            Axis(name, low, high, n + 1)
-            for name, (low, high), n in zip(names, ends, cells, strict=False)
-        )
-
-    def nbytes(self, cells: Sequence[int]) -> int:
-        """Size of a table with so many cells."""
-        rows = cells[2] + 5 if self.mode == "volume" else len(self.outcomes)
-        return 8 * interpolation.BANDS * rows * (cells[0] + 5) * (cells[1] + 5)
 
 
 def domain(
@@ -113,7 +61,7 @@ def domain(
     limit: int = LIMIT,
     projection: str | None = None,
     p: float | None = None,
-) -> Domain:
+) -> SurfacesRecipe:
     """Check the options of a table of surfaces.
 
     Parameters
@@ -167,7 +115,7 @@ def domain(
         raise InputError(f"log10 sigma must stay within -8 to 8, got {low:g} to {high:g}")
     if limit < 100_000:
         raise InputError(f"the size limit must be at least 100000 bytes, got {limit}")
-    return Domain(
+    return SurfacesRecipe(
         likelihood,
         source,
         mode,
@@ -223,7 +171,7 @@ _ROUNDS = 5
 _BLOCK = 4000
 
 
-def metadata(what: Domain, cells: Sequence[int]) -> Metadata:
+def metadata(what: SurfacesRecipe, cells: Sequence[int]) -> Metadata:
     """Return the metadata of a table with so many cells: no hash, no certificate."""
     axes = what.axes(cells)
     return unfinished(
@@ -231,13 +179,13 @@ def metadata(what: Domain, cells: Sequence[int]) -> Metadata:
         what.outcomes,
         axes=axes,
         kind="surfaces",
-        surfaces=list(interpolation.NAMES if what.p is None else interpolation.WP_NAMES),
-        projection=None if what.p is None else {"name": "wp", "p": what.p},
+        surfaces=list(interpolation.NAMES if what.order is None else interpolation.WP_NAMES),
+        projection=None if what.order is None else {"name": "wp", "p": what.order},
         traits=describe(what.likelihood, axes[0], what.outcomes, what.mode, what.source),
     )
 
 
-def resolve(what: Domain, sample: Sampler, tolerance: float, report: Progress) -> list[int]:
+def resolve(what: SurfacesRecipe, sample: Sampler, tolerance: float, report: Progress) -> list[int]:
     """Return the cells of each axis, within the size limit."""
     axes = what.axes([6, 6, 6])
     cells = []
@@ -248,17 +196,17 @@ def resolve(what: Domain, sample: Sampler, tolerance: float, report: Progress) -
     return shrink(what, cells)
 
 
-def shrink(what: Domain, cells: Sequence[int]) -> list[int]:
+def shrink(what: SurfacesRecipe, cells: Sequence[int]) -> list[int]:
     """Take the same share off every axis until the table fits its limit."""
     share = 1.0
     fitting = list(cells)
-    while what.nbytes(fitting) > what.limit and max(fitting) > 6:
+    while what.nbytes(fitting) > what.largest and max(fitting) > 6:
         share *= 0.98
         fitting = [max(6, int(share * n)) for n in cells]
     return fitting
 
 
-def fit(what: Domain, cells: Sequence[int], sample: Sampler, report: Progress) -> Array:
+def fit(what: SurfacesRecipe, cells: Sequence[int], sample: Sampler, report: Progress) -> Array:
     """Integrate at all collocation points; return the coefficients, in the shape of the dataset."""
     axes = what.axes(cells)
     mu, log10_sigma = splines.points(axes[0]), splines.points(axes[1])
@@ -296,61 +244,82 @@ def check(table: Table, sample: Sampler) -> float:
     return float(deviation(again, truth).max())
 
 
-@dataclass(frozen=True)
-class SurfacesRecipe(Recipe[Domain]):
-    """Recipe of surfaces; how many nodes there will be is found while they are made."""
+@dataclass
+class SurfacesRecipe(Recipe):
+    """Recipe of surfaces: likelihood, observations and ends of the axes.
 
-    @classmethod
-    def of(cls, likelihood: Likelihood, source: str, options: dict[str, Any]) -> SurfacesRecipe:
-        """Return the recipe with these options of `domain`, or raise `InputError`."""
-        if (counts := options.pop("counts", None)) is not None:
-            options["outcomes"] = range(counts[0], counts[1] + 1)
-        refuse_others(options, domain.__kwdefaults__, "a table of surfaces")
-        plan = domain(likelihood, source, **options)
-        tolerance = surface_errors.tolerance(plan.p)
-        return cls(plan.likelihood, plan, tolerance, plan.limit, order=plan.p)
+    `source` is how the command line names the likelihood, `mode` one of
+    `qpruntime.projection.tabulated_likelihood.MODES`; `outcomes` are the y of each row, or the ends
+    of the third axis. How many nodes there will be is found while the table is made.
+    """
+
+    likelihood: Likelihood
+    source: str
+    mode: str
+    outcomes: tuple[float, ...]
+    mu: tuple[float, float]
+    log10_sigma: tuple[float, float]
+    largest: int
+    order: float | None
+
+    def __post_init__(self) -> None:
+        self.tolerance = surface_errors.tolerance(self.order)
+
+    def axes(self, cells: Sequence[int]) -> tuple[Axis, ...]:
+        """Return the axes with so many cells."""
+        where = "mu - y" if self.mode == "location" else "y mu" if self.mode == "mirror" else "mu"
+        names = (where, "log10_sigma", "y")
+        ends = [self.mu, self.log10_sigma]
+        if self.mode == "volume":
+            ends.append((self.outcomes[0], self.outcomes[1]))
+        return tuple(
+            Axis(name, low, high, n + 1)
+            for name, (low, high), n in zip(names, ends, cells, strict=False)
+        )
+
+    def nbytes(self, cells: Sequence[int]) -> int:
+        """Size of a table with so many cells."""
+        rows = cells[2] + 5 if self.mode == "volume" else len(self.outcomes)
+        return 8 * interpolation.BANDS * rows * (cells[0] + 5) * (cells[1] + 5)
 
     def describe(self, threads: int) -> Document:
         """Return the document that describes the domain and the limit of its table."""
-        what = self.plan
         return {
-            "likelihood": what.likelihood.spelt,
-            **projection_of(what.p),
-            "outcomes": list(what.outcomes),
-            "mu": "{:g} to {:g}".format(*what.mu),
-            "log10_sigma": "{:g} to {:g}".format(*what.log10_sigma),
+            "likelihood": self.likelihood.spelt,
+            **projection_of(self.order),
+            "outcomes": list(self.outcomes),
+            "mu": "{:g} to {:g}".format(*self.mu),
+            "log10_sigma": "{:g} to {:g}".format(*self.log10_sigma),
             "nodes": "as many as the tolerance takes",
-            "largest_bytes": what.limit,
+            "largest_bytes": self.largest,
         }
 
-    def make(self, job: TableJob) -> Metadata:
+    def make(self, request: Request, workspace: Workspace, report: Progress) -> Metadata:
         """Fit until the errors between nodes hold, and certify."""
-        what = self.plan
-        workspace, executor, local, tolerance, report = job
-        identity = json.dumps(metadata(what, [6, 6, 6]).traits["probes"])
-        sample = Sampler(
-            self.likelihood, executor, workspace.directory / "samples", identity, self.order
-        )
-        cells = resolve(what, sample, tolerance, report)
+        tolerance = request.tolerance
+        identity = json.dumps(metadata(self, [6, 6, 6]).traits["probes"])
+        keep = workspace.directory / "samples"
+        sample = Sampler(self.likelihood, request.executor, keep, identity, self.order)
+        cells = resolve(self, sample, tolerance, report)
         before = math.inf
         for _ in range(_ROUNDS):
-            workspace.check_space(what.nbytes(cells))
-            document = metadata(what, cells)
+            workspace.check_space(self.nbytes(cells))
+            document = metadata(self, cells)
             likelihood = standin(document, workspace.target)
-            table = Table(workspace.partial, document, likelihood, fit(what, cells, sample, report))
+            table = Table(workspace.partial, document, likelihood, fit(self, cells, sample, report))
             error = check(table, sample)
-            wider = shrink(what, [math.ceil(n * _growth(error, tolerance)) for n in cells])
+            wider = shrink(self, [math.ceil(n * _growth(error, tolerance)) for n in cells])
             met = error <= 0.8 * tolerance
             # No more nodes where they do not help, or do not fit.
             if met or error > 0.7 * before or math.prod(wider) <= 1.05 * math.prod(cells):
                 break
             before, cells = error, wider
         report("certify", 0, 1)
-        certificate = surface_errors.certify(table, self.likelihood, run=local.run, seed=SEED)
+        run = request.local.run
+        certificate = surface_errors.certify(table, self.likelihood, run=run, seed=SEED)
         if missed := surface_errors.problems(certificate, tolerance):
-            raise NumericalError(advice(what, certificate, missed[0], cells))
-        certificate |= {"tolerance": float(tolerance), "arithmetic": fingerprint.arithmetic()}
-        made = hdf5.finish(workspace, document, table.values, certificate)
+            raise NumericalError(advice(self, certificate, missed[0], cells))
+        made = hdf5.finish(workspace, document, table.values, certificate, tolerance)
         report("certify", 1, 1)
         return made
 
@@ -358,7 +327,15 @@ class SurfacesRecipe(Recipe[Domain]):
         """Return the metadata of a table with as many nodes as an existing one."""
         if existing.kind != "surfaces":
             return None
-        return metadata(self.plan, [axis.size - 1 for axis in existing.axes])
+        return metadata(self, [axis.size - 1 for axis in existing.axes])
+
+
+def recipe(likelihood: Likelihood, source: str, options: dict[str, Any]) -> SurfacesRecipe:
+    """Return the recipe with these options of `domain`, or raise `InputError`."""
+    if (counts := options.pop("counts", None)) is not None:
+        options["outcomes"] = range(counts[0], counts[1] + 1)
+    refuse_others(options, domain.__kwdefaults__, "a table of surfaces")
+    return domain(likelihood, source, **options)
 
 
 def _growth(error: float, tolerance: float) -> float:
@@ -366,21 +343,20 @@ def _growth(error: float, tolerance: float) -> float:
     return float(min(max((error / (0.5 * tolerance)) ** (1.0 / 6.0), 1.05), 1.6))
 
 
-def advice(what: Domain, certificate: dict, missed: str, cells: Sequence[int]) -> str:
-    """Say what was reached, where, and what can be done about it."""
+def advice(what: SurfacesRecipe, certificate: dict, missed: str, cells: Sequence[int]) -> str:
+    """Say what was reached, where, and what can be done about it.
+
+    A tolerance at which the table is nowhere right is not offered.
+    """
     worst = max(certificate[name]["max_relative_error"] for name in metadata(what, cells).surfaces)
-    full = what.nbytes([math.ceil(1.1 * n) for n in cells]) > what.limit
+    full = what.nbytes([math.ceil(1.1 * n) for n in cells]) > what.largest
     step = "raise --size-limit, " if full else ""
-    return (
-        f"the table misses its tolerance with {' x '.join(str(n) for n in cells)} cells: {missed}; "
-        f"{step}narrow --mu-range, begin --log10-sigma-range higher, {_last_resort(worst)}"
-    )
-
-
-def _last_resort(worst: float) -> str:
-    """Return what to do if nothing else helps; a table that is nowhere right is not offered."""
     # Within a size limit, another tolerance shares the nodes out differently.
     reached = 10.0 ** (0.25 * math.ceil(4.0 * math.log10(2.0 * max(worst, 1e-300))))
+    last = "or do without: infer(..., table='exact') integrates what is narrower than any cell"
     if reached < _USELESS:
-        return f"or accept --tolerance {reached:.2g}"
-    return "or do without: infer(..., table='exact') integrates what is narrower than any cell"
+        last = f"or accept --tolerance {reached:.2g}"
+    return (
+        f"the table misses its tolerance with {' x '.join(str(n) for n in cells)} cells: {missed}; "
+        f"{step}narrow --mu-range, begin --log10-sigma-range higher, {last}"
+    )

@@ -89,12 +89,8 @@ def cells_needed(
 ) -> tuple[int, float]:
     """Return how many cells axis `which` needs, and the error of splines along it with so many.
 
-    Parameters
-    ----------
-    axes : (Axis, Axis) or (Axis, Axis, Axis)
-        mu, log10 sigma, and y if it is continuous; only their ends matter.
-    outcomes : sequence of float
-        Observations of the rows, if y is not an axis.
+    Of the axes, with y if it is continuous, only the ends matter; else `outcomes` are those of the
+    rows.
     """
     lines = _Lines(sample, axes, which, _others(axes, which, outcomes))
     ends = axes[which]

@@ -78,13 +78,7 @@ def _sample(functions: Any, mu: Array, sigma: Array, y: Array, out: Array) -> tu
 
 
 def compute(likelihood: Likelihood, points: SampledCavities) -> Array:
-    """Integrate one block; return what is stored for it, shape (N, 4).
-
-    Raises
-    ------
-    NumericalError
-        If a tilted density cannot be integrated.
-    """
+    """Integrate one block; return what is stored for it, shape (N, 4)."""
     mu, sigma, y = (np.ascontiguousarray(a, dtype=float) for a in points)
     out = np.empty((mu.size, 4))
     status, i = _sample(likelihood.functions(), mu, sigma, y, out)
@@ -94,13 +88,7 @@ def compute(likelihood: Likelihood, points: SampledCavities) -> Array:
 
 
 def compute_wp(p: float, likelihood: Likelihood, points: SampledCavities) -> Array:
-    """Return what is stored of the L_p projections of one block, shape (N, 4).
-
-    Raises
-    ------
-    NumericalError
-        If a tilted density cannot be integrated.
-    """
+    """Return what is stored of the L_p projections of one block, shape (N, 4)."""
     source = (WP, False, True, NO_VALUES, parameters(p), wp_rule.handle, 0)
     projected = project_many(likelihood, source, *points)
     shift, std = projected.mean - points.mu, projected.std
@@ -110,16 +98,8 @@ def compute_wp(p: float, likelihood: Likelihood, points: SampledCavities) -> Arr
 class Sampler:
     """Integrates projections of one likelihood and encodes them as they are stored.
 
-    Parameters
-    ----------
-    likelihood : Likelihood
-    executor : Executor
-    keep : Path, optional
-        A directory where blocks are kept.
-    identity : str
-        Says which density this is.
-    p : float, optional
-        Order of L_p projections; without it, those of EP and QP.
+    Blocks are kept in the directory `keep`, if there is one, under names that depend on `identity`,
+    which says what density this is. With an order `p` these are L_p projections.
     """
 
     def __init__(

@@ -13,7 +13,6 @@ import numpy as np
 
 from qpruntime._typing import Array
 from qpruntime.errors import NumericalError
-from qpruntime.execution import fingerprint
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import interpolation
 from qpruntime.projection.interpolation import NAMES
@@ -53,10 +52,9 @@ def build(likelihood: Likelihood, target: Path, cells: tuple[int, int] = CELLS) 
     certificate = certify(likelihood, document, values)
     if missed := problems(certificate, TOLERANCE):
         raise NumericalError(f"the table misses its tolerance: {missed[0]}")
-    certificate |= {"tolerance": TOLERANCE, "arithmetic": fingerprint.arithmetic()}
     workspace = Workspace(target)
     with workspace.locked():
-        return hdf5.finish(workspace, document, values, certificate)
+        return hdf5.finish(workspace, document, values, certificate, TOLERANCE)
 
 
 def metadata(likelihood: Likelihood, cells: tuple[int, int]) -> Metadata:

@@ -77,6 +77,9 @@ def test_dry_run_of_the_default_grid(command, tmp_path, monkeypatch):
     assert "40022001" in dry.out
     assert "estimated seconds" in dry.out
     assert not (tmp_path / "not made").exists()
+    # Chunks are counted, not listed: these are 40 000 million.
+    endless = json.loads(command("build", "--dry-run", "--json", "--mu-step", "1e-12").out)
+    assert endless["chunks"] == -(-endless["mu"]["size"] // 499)
 
 
 def test_list_shows_what_cannot_be_read(command, tmp_path, monkeypatch):
@@ -145,6 +148,15 @@ def test_verify_fails_on_damaged_data(command, tmp_path):
         (("info", "."), 1, "directory"),
         (("verify", "old.h5"), 1, "old.h5"),
         (("verify", "nothing-of-this-name"), 1, "no table"),
+        (("build", "--format", "hdf"), 2, "format must be one of hdf5, zarr, got 'hdf'"),
+        (("build", "--format", "zarr", "--output", "t.h5"), 2, "name it t.zarr"),
+        (("build", "--format", "hdf5", "--output", "t.zarr"), 2, "name it t.h5"),
+        (("build", "--output", "theirs.zarr"), 1, "no table of tablegen's, and is not replaced"),
+        (("build", "--output", "theirs.zarr", "--force"), 1, "is not replaced; remove it yourself"),
+        (("export", "old.h5"), 1, "old.h5"),
+        (("export", "nothing"), 1, "no table 'nothing'"),
+        (("export", "probit-compact", "--format", "csv"), 2, "format must be one of"),
+        (("plot", "probit-compact"), 2, "--output"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(
@@ -153,13 +165,16 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("QP_TABLES", str(tmp_path))
     (tmp_path / "old.h5").write_bytes(b"precious")
+    (tmp_path / "theirs.zarr").mkdir(exist_ok=True)
+    (tmp_path / "theirs.zarr" / "data").write_bytes(b"precious")
     result = command(*arguments)
     assert result.code == code
     assert result.out == ""
     assert result.err.startswith("tablegen: error: ")
     assert result.err.count("\n") == 1
     assert message in result.err
-    assert names(tmp_path) == ["old.h5"]
+    assert names(tmp_path) == ["old.h5", "theirs.zarr"]
+    assert names(tmp_path / "theirs.zarr") == ["data"]
     assert (tmp_path / "old.h5").read_bytes() == b"precious"
 
 

@@ -77,33 +77,6 @@ def test_list_and_info_read_no_chunk(command, tables):
     assert "tablegen: error:" in verified.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("build", "--format", "hdf"), 2, "format must be one of hdf5, zarr, got 'hdf'"),
-        (("build", "--format", "zarr", "--output", "t.h5"), 2, "name it t.zarr"),
-        (("build", "--format", "hdf5", "--output", "t.zarr"), 2, "name it t.h5"),
-        (("build", "--output", "theirs.zarr"), 1, "no table of tablegen's, and is not replaced"),
-        (("build", "--output", "theirs.zarr", "--force"), 1, "is not replaced; remove it yourself"),
-        (("export", "old.h5"), 1, "old.h5"),
-        (("export", "nothing"), 1, "no table 'nothing'"),
-        (("export", "probit-compact", "--format", "csv"), 2, "format must be one of"),
-    ],
-)
-def test_bad_input_is_one_line_and_leaves_nothing(
-    command, tables, monkeypatch, arguments, code, message
-):
-    monkeypatch.chdir(tables)
-    (tables / "old.h5").write_bytes(b"precious")
-    (tables / "theirs.zarr").mkdir()
-    (tables / "theirs.zarr" / "data").write_bytes(b"precious")
-    result = command(*arguments)
-    assert (result.code, result.out, result.err.count("\n")) == (code, "", 1)
-    assert message in result.err
-    assert names(tables) == ["old.h5", "theirs.zarr"]
-    assert names(tables / "theirs.zarr") == ["data"]
-
-
 @pytest.mark.parametrize("package", ["numcodecs", "google_crc32c"])
 def test_a_missing_package_is_named_with_its_extra(command, tables, monkeypatch, package):
     for name in list(sys.modules):

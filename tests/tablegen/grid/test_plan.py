@@ -10,15 +10,20 @@ from qpruntime.table_format.metadata import Axis
 from tablegen.grid.plan import Plan, make_plan
 from tests.tools.cases import every_case, refuses
 
+
+def axes(name, most):
+    return st.builds(Axis, st.just(name), st.just(-1.0), st.just(1.0), st.integers(2, most))
+
+
 plans = st.builds(
     Plan,
-    st.just("probit"),
-    st.lists(st.floats(-9, 9), min_size=1, max_size=3).map(tuple),
-    st.builds(Axis, st.just("mu"), st.just(-1.0), st.just(1.0), st.integers(2, 90)),
-    st.builds(Axis, st.just("log10_sigma"), st.just(-1.0), st.just(1.0), st.integers(2, 50)),
-    st.sampled_from(["float64", "float32"]),
-    st.sampled_from(["spectral", "direct"]),
-    st.integers(1, 100),
+    likelihood=st.just("probit"),
+    outcomes=st.lists(st.floats(-9, 9), min_size=1, max_size=3),
+    axes=st.tuples(axes("mu", 90), axes("log10_sigma", 50)),
+    dtype=st.sampled_from(["float64", "float32"]),
+    method=st.sampled_from(["spectral", "direct"]),
+    generator=st.just("a test"),
+    rows=st.integers(1, 100),
 )
 
 
@@ -48,10 +53,10 @@ def test_defaults_are_the_grid_of_the_paper():
 def test_fingerprint_changes_with_everything_that_changes_the_bytes():
     plan = make_plan("probit", mu_step=0.5, log10_sigma_step=0.1)
     others = [
-        replace(plan, outcomes=(-1.0,)),
+        replace(plan, outcomes=[-1.0]),
         replace(plan, likelihood="other"),
-        replace(plan, mu=replace(plan.mu, stop=10.5)),
-        replace(plan, log10_sigma=replace(plan.log10_sigma, size=22)),
+        replace(plan, axes=(replace(plan.mu, stop=10.5), plan.log10_sigma)),
+        replace(plan, axes=(plan.mu, replace(plan.log10_sigma, size=22))),
         replace(plan, dtype="float32"),
         replace(plan, method="direct"),
         replace(plan, rows=7),

@@ -262,6 +262,3 @@ def test_verify_with_the_code(tmp_path):
     strict = verify(path, likelihood=gumbel(), points=200, seed=1, tolerance=1e-13, workers=1)
     assert not strict.ok
     assert any("error" in problem for problem in strict.problems)
-
-
-# --- the parts
