@@ -20,7 +20,6 @@ def pytest_report_header():
 @pytest.fixture(scope="session")
 def reference():
     """Return a loader of ``tests/reference/NAME.csv``."""
-
     return conformance.reference
 
 
@@ -36,16 +35,8 @@ def small_table(tmp_path_factory):
     from tablegen import build
 
     path = tmp_path_factory.mktemp("tables") / "probit.h5"
-    build(
-        "probit",
-        path,
-        method="direct",
-        mu_range=(-2.0, 2.0),
-        mu_step=0.1,
-        log10_sigma_range=(-1.0, 1.0),
-        log10_sigma_step=0.1,
-        workers=1,
-    )
+    axes = {"mu_range": (-2.0, 2.0), "mu_step": 0.1, "log10_sigma_range": (-1.0, 1.0)}
+    build("probit", path, method="direct", log10_sigma_step=0.1, workers=1, **axes)
     return path
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sys
+import warnings
 from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,16 +39,19 @@ LONG = {
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
-def run(page, tmp_path, monkeypatch):
-    """Run the Python blocks of a page in order, in one namespace; return what each printed."""
-    monkeypatch.chdir(tmp_path)
+def python_of(page):
+    return [text for kind, text in BLOCK.findall(page.read_text()) if kind == "python"]
+
+
+def run(blocks):
+    """Run blocks in order, in one namespace; return it, and what each printed."""
     names: dict = {"__name__": "page"}
     printed = []
-    for text in [text for kind, text in BLOCK.findall(page.read_text()) if kind == "python"]:
+    for text in blocks:
         with redirect_stdout(io.StringIO()) as out:
-            exec(compile(text, page.name, "exec"), names)
+            exec(compile(text, "page", "exec"), names)
         printed.append(out.getvalue())
-    return printed
+    return names, printed
 
 
 def shown(text, name, monkeypatch):
@@ -144,13 +148,9 @@ PEERS = {"sklearn": 0.1, "GPy": 0.01, "gpytorch": 0.02, "gpboost": 0.1}
 def test_the_same_model_elsewhere(library):
     """The first block of the page, and that of a library which is installed."""
     pytest.importorskip(library, reason=f"{library} is not installed: no extra of ours brings it")
-    page = (TOP / "docs" / "from-other-libraries.md").read_text()
-    own, *others = [text for kind, text in BLOCK.findall(page) if kind == "python"]
+    own, *others = python_of(TOP / "docs" / "from-other-libraries.md")
     (theirs,) = (text for text in others if re.match(rf"(?:import|from) {library}\b", text))
-    names: dict = {"__name__": "page"}
-    with redirect_stdout(io.StringIO()):
-        for text in (own, theirs):
-            exec(compile(text, library, "exec"), names)
+    names, _ = run([own, theirs])
     evidence = names["ours"].log_marginal_likelihood_value_
     assert evidence == pytest.approx(-43.936, abs=0.01)
     assert np.abs(names["p"] - names["q"]).max() < PEERS[library]
@@ -162,10 +162,7 @@ def test_the_same_model_elsewhere(library):
 
 def test_blocks_of_all_pages_are_run():
     """Here, or by name elsewhere: what is neither would be shown and never run."""
-    with_code = {
-        p.stem for p in PAGES if any(k == "python" for k, _ in BLOCK.findall(p.read_text()))
-    }
-    assert with_code == {*RUN, *ELSEWHERE}
+    assert {page.stem for page in PAGES if python_of(page)} == {*RUN, *ELSEWHERE}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -203,7 +200,8 @@ def test_bring_your_own_likelihood(tmp_path, monkeypatch, capsys):
         few.setattr(surface_errors, "POINTS", 100)
         few.setattr(build, "_CHECKS", 300)
         few.setattr(node_counts, "_LINES", (0.0, 0.33, 0.5, 0.84, 1.0))
-        printed = run(page, tmp_path, monkeypatch)
+        few.chdir(tmp_path)
+        _, printed = run(python_of(page))
     for command in "".join(text for kind, text in blocks if kind == "sh").splitlines():
         arguments = shlex.split(command)
         assert arguments.pop(0) == "tablegen"
@@ -227,10 +225,14 @@ def test_bring_your_own_likelihood(tmp_path, monkeypatch, capsys):
 
 def test_numbers_on_pages_are_those_of_the_kept_results():
     """``python -m scripts.reports pages`` writes them; accuracy is tested elsewhere."""
+    kept = json.loads((TOP / "tables" / "results" / "bench.json").read_text())
+    assert set(kept["results"]) == set(SECTIONS)
     for page, parts in pages.PAGES.items():
         text = (TOP / "docs" / page).read_text()
         cheap = {name: make for name, make in parts.items() if name != "accuracy"}
         assert pages.written(text, cheap) == text, f"python -m scripts.reports pages {page}"
+    with pytest.raises(ValueError, match="0 places are marked 'fits'"):
+        pages.written("no marks", {"fits": lambda: ""})
 
 
 def svg_parts(text):
@@ -259,11 +261,36 @@ def test_every_chart_is_drawn_and_shown(tmp_path):
             assert svg_parts(drawn) == (markup, pytest.approx(numbers, abs=1e-4)), command
 
 
-def test_a_mark_that_is_missing_is_an_error():
-    with pytest.raises(ValueError, match="0 places are marked 'fits'"):
-        pages.written("no marks", {"fits": lambda: ""})
+BLOCKS = python_of(TOP / "docs" / "other-libraries.md")
+#: What stands in a block that needs an extra; the block of JAX is run_blocks first, for its data.
+EXTRAS = ("jax", "torch", "gpytorch", "GPy")
 
 
-def test_the_kept_benchmark_has_every_section():
-    kept = json.loads((TOP / "tables" / "results" / "bench.json").read_text())
-    assert set(kept["results"]) == set(SECTIONS)
+def needed(block):
+    return {name for name in EXTRAS if re.search(rf"^(import|from) {name}\b", block, re.MULTILINE)}
+
+
+def test_other_libraries_without_an_extra():
+    plain = [block for block in BLOCKS if not needed(block)]
+    assert len(plain) == 2
+    names, printed = run(plain)
+    assert names["d_mu"] == pytest.approx(-1.824031356456717, abs=1e-12)
+    assert float(printed[-1].split()[-1]) == pytest.approx(2.0 * 0.825215532323, abs=1e-9)
+
+
+@pytest.mark.slow
+def test_other_libraries_with_all_extras():
+    missing = [name for name in EXTRAS if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    import jax
+
+    with warnings.catch_warnings(action="ignore"):  # of these libraries, on import
+        try:
+            _, printed = run(BLOCKS)
+        finally:
+            jax.config.update("jax_enable_x64", False)
+    lines = "".join(printed).splitlines()
+    differences = [float(line.split()[-1]) for line in lines if "difference from infer" in line]
+    for difference, most in zip(differences, (1e-8, 1e-8, 1e-5), strict=True):
+        assert difference < most

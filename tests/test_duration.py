@@ -77,19 +77,12 @@ def test_other_processes_count_for_the_clock_and_not_for_the_rate(monkeypatch):
     assert _duration.expected_seconds(5000, 10.0) == pytest.approx(work / 2.0)
 
 
-def threads(library):
-    return library["num_threads"] if library["user_api"] == "blas" else 1
-
-
 def test_the_probe_has_one_thread_and_a_busy_machine_is_looked_at_in_time(monkeypatch):
-    monkeypatch.setattr(
-        _duration, "dpotrf", lambda *_, **__: seen.extend(map(threads, threadpool_info()))
-    )
     seen = []
+    monkeypatch.setattr(_duration, "dpotrf", lambda *_, **__: seen.extend(threadpool_info()))
     used, elapsed = _duration._factorise()
-    assert set(seen) == {1}
-    assert used >= 0.0
-    assert elapsed > 0.0
+    assert {one["num_threads"] for one in seen if one["user_api"] == "blas"} == {1}
+    assert used >= 0.0 < elapsed
     # Hardly any CPU to be had: the look ends by the clock.
     monkeypatch.setattr(_duration, "_factorise", lambda: (1e-6, 0.6))
     monkeypatch.setattr(_duration, "_load", lambda: 2.0)
@@ -98,7 +91,7 @@ def test_the_probe_has_one_thread_and_a_busy_machine_is_looked_at_in_time(monkey
     assert _duration._busy() == 1.0, "no look where the last minute was quiet"
 
 
-def test_progress_without_a_terminal_is_lines(capsys):
+def test_progress_without_a_terminal_is_lines_and_time_left(capsys):
     with progress.evaluation_reports(1, "evidence", 1) as report:
         kernel = ConstantKernel(1.0, "fixed") + 2.0 * RBF([3.0, 4.0])
         progress.named(report, kernel, ("scale",))(np.log([2.0, 3.0, 4.0, 5.0]), -1.5)
@@ -109,6 +102,10 @@ def test_progress_without_a_terminal_is_lines(capsys):
     assert progress.named(None, kernel, ()) is None
     with progress.evaluation_reports(0, "evidence", 1) as report:
         assert report is None
+    usual = progress.USUAL_EVALUATIONS
+    assert progress.seconds_left(usual // 2, 1, 60.0) == pytest.approx(60.0)
+    assert progress.seconds_left(usual, 2, 60.0) == pytest.approx(60.0)
+    assert progress.seconds_left(2 * usual, 1, 60.0) == 0.0
 
 
 @pytest.mark.parametrize("rich", [True, False])
@@ -122,13 +119,6 @@ def test_progress_on_a_terminal(rich, capsys, monkeypatch):
     shown = capsys.readouterr().err
     assert ("3 evaluations, evidence -2" in shown) is rich
     assert (shown.count("evidence -2.000000 at length_scale=1\n") == 3) is not rich
-
-
-def test_time_left():
-    usual = progress.USUAL_EVALUATIONS
-    assert progress.seconds_left(usual // 2, 1, 60.0) == pytest.approx(60.0)
-    assert progress.seconds_left(usual, 2, 60.0) == pytest.approx(60.0)
-    assert progress.seconds_left(2 * usual, 1, 60.0) == 0.0
 
 
 def test_the_default_order(monkeypatch):

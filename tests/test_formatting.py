@@ -1,5 +1,6 @@
 """Spelling, file names, suggestions and printed commands: what is written is read back."""
 
+import itertools
 import math
 import re
 import subprocess
@@ -19,26 +20,18 @@ from tests.tools.cases import every_case, refuses
 from tests.tools.commands import SMALL
 
 
-def student(nu, scale):
-    return qp.likelihoods.get("student-t", nu=nu, scale=scale)
-
-
 @every_case("scale", [0.3, 1e20, 1e-20, math.pi, 5e-50, 123456789.0])
 def test_spelling_is_read_back(scale):
-    spelt = qp._formatting.spell("student-t", {"nu": 3.0, "scale": scale})
-    assert qp._formatting.read(spelt) == ("student-t", {"nu": 3.0, "scale": scale})
-    stem = qp._formatting.file_stem("student-t", {"nu": 3.0, "scale": scale})
-    assert qp._formatting.read(qp._formatting.from_stem(stem)) == (
-        "student-t",
-        {"nu": 3.0, "scale": scale},
-    )
+    own = "student-t", {"nu": 3.0, "scale": scale}
+    assert qp._formatting.read(qp._formatting.spell(*own)) == own
+    stem = qp._formatting.file_stem(*own)
+    assert qp._formatting.read(qp._formatting.from_stem(stem)) == own
 
 
 def test_different_likelihoods_have_different_files_that_need_no_quotes():
     values = [0.3, 3.0, 1e20, 1e-20, 1e2, 1e-2, 0.03]
-    stems = {
-        qp._formatting.file_stem("student-t", {"nu": a, "scale": b}) for a in values for b in values
-    }
+    pairs = itertools.product(values, values)
+    stems = {qp._formatting.file_stem("student-t", {"nu": a, "scale": b}) for a, b in pairs}
     assert len(stems) == len(values) ** 2
     odd = ["a b", "a/b", "a,b", "a=b", "a%b", "a\nb", "ä", "-a", ".a", "", "..", "~", "a" * 400]
     stems |= {qp._formatting.file_stem(name, {}) for name in [*odd, "a-b", "a.b", "a_b", "a" * 401]}
@@ -69,12 +62,13 @@ def test_a_table_is_found_by_the_name_it_was_given(preset, p, tmp_path, monkeypa
 def test_parameters_of_ones_own_may_be_left_out_if_one_table_has_them(tmp_path, monkeypatch):
     monkeypatch.setenv("QP_TABLES", str(tmp_path))
     (tmp_path / "mine,scale=2-surfaces.h5").write_bytes(b"")
-    refuses(
-        r"scale=2-surfaces\.h5: not an HDF5", qp.open_table, "mine-surfaces", error=qp.TableError
+    first, second = (
+        r"scale=2-surfaces\.h5: not an HDF5",
+        r"did you mean 'mine,scale=[23]-surfaces'\?",
     )
+    refuses(first, qp.open_table, "mine-surfaces", error=qp.TableError)
     (tmp_path / "mine,scale=3-surfaces.h5").write_bytes(b"")
-    with pytest.raises(qp.TableError, match=r"did you mean 'mine,scale=[23]-surfaces'\?"):
-        qp.open_table("mine-surfaces")
+    refuses(second, qp.open_table, "mine-surfaces", error=qp.TableError)
 
 
 @every_case(
@@ -110,32 +104,25 @@ def test_quoted_words_reach_a_program_as_they_are():
     assert run.stdout.decode().split("\0") == words
 
 
-# --- every message with a command is pasted into a shell
+AXES = (Axis("mu", -1.0, 1.0, 3), Axis("log10_sigma", -1.0, 0.0, 3))
 
 
 def grid(name, outcomes=(1.0,), **parameters):
     """Return metadata of a grid."""
-    axes = (Axis("mu", -1.0, 1.0, 3), Axis("log10_sigma", -1.0, 0.0, 3))
-    return Metadata(
-        name, list(outcomes), axes, "float64", "one-axis", "", certificate={"tolerance": 1e-9},
-        parameters=parameters,
-    )  # fmt: skip
+    more = {"certificate": {"tolerance": 1e-9}, "parameters": parameters}
+    return Metadata(name, list(outcomes), AXES, "float64", "one-axis", "", **more)
 
 
 def surface(name, mode, outcomes, source="", projection=None, **parameters):
     """Return metadata of surfaces."""
-    axes = (Axis("mu", -1.0, 1.0, 3), Axis("log10_sigma", -1.0, 0.0, 3))
-    if mode == "volume":
-        axes = (*axes, Axis("y", outcomes[0], outcomes[1], 3))
-    return Metadata(
-        name, list(outcomes), axes, "float64", "collocation", "", kind="surfaces",
-        traits={"mode": mode, "source": source}, projection=projection, parameters=parameters,
-    )  # fmt: skip
+    more = {"traits": {"mode": mode, "source": source}, "projection": projection}
+    more |= {"kind": "surfaces", "parameters": parameters}
+    return Metadata(name, outcomes, AXES, "float64", "collocation", "", **more)
 
 
-def table(metadata, path, likelihood=None):
-    model = likelihood or qp.likelihoods.get(metadata.likelihood, **metadata.parameters)
-    return Table(path, metadata, model, None)
+def table(metadata, path):
+    model = qp.likelihoods.get(metadata.likelihood, **metadata.parameters)
+    return Table(path / "t.h5", metadata, model, None)
 
 
 def pasted(message, monkeypatch, tmp_path):
@@ -150,8 +137,8 @@ def pasted(message, monkeypatch, tmp_path):
 
 
 def counts_beyond(path):
-    projector = Projector("negative-binomial(dispersion=0.2)", "ep")
-    projector.table = table(grid(*NEGATIVE, dispersion=0.2), path / "t.h5")
+    projector = Projector(NAMED, "ep")
+    projector.table = table(NEGATIVE, path)
     projector.check_outcomes(np.array([20.0]))
 
 
@@ -159,47 +146,38 @@ def again(metadata, likelihood, path, **options):
     return qp._cli_hints.output(qp._cli_hints.again(metadata, likelihood), path, **options)
 
 
-WP = {"name": "wp", "p": 1.5}
 MINE = qp.Likelihood.from_log_prob(lambda f, y: -abs(f - y), name="mine")
-NEGATIVE = "negative-binomial", [0.0, 1.0]
+NAMED = "negative-binomial(dispersion=0.2)"
+NEGATIVE = grid("negative-binomial", [0.0, 1.0], dispersion=0.2)
+LOGISTIC, COUNTED = (
+    surface("logistic", "mirror", [1.0]),
+    surface("poisson", "rows", [0.0, 2.0, 5.0]),
+)
+HEAVY = surface("student-t", "location", [0.0], nu=3.0, scale=2.0)
 #: Words, or what raises them.
 MESSAGES = {
-    "a name of a likelihood with parameters": lambda path: qp.open_table(
-        "student-t(nu=3, scale=2)"
-    ),
+    "a name with parameters": lambda path: qp.open_table("student-t(nu=3, scale=2)"),
     "a name of a likelihood of counts": lambda path: qp.open_table("poisson-surfaces"),
     "a name of L_p projections": lambda path: qp.open_table("logistic-wp-1.5"),
     "a compact table that cannot be": lambda path: qp.open_table("logistic-compact"),
     "a path": lambda path: qp.open_table(path / "a  b.h5"),
     "a grid of real numbers": lambda path: builder.check("laplace(scale=2)"),
-    "another likelihood": lambda path: table(grid("probit"), path / "t.h5").serving(
-        "student-t(nu=3)"
-    ),
-    "another likelihood of surfaces": lambda path: table(
-        surface("logistic", "mirror", [1.0]), path / "t.h5"
-    ).serving("poisson-exp"),
+    "another likelihood": lambda path: table(grid("probit"), path).serving("student-t(nu=3)"),
+    "another likelihood of surfaces": lambda path: table(LOGISTIC, path).serving("poisson-exp"),
     "more counts": counts_beyond,
-    "another method": lambda path: table(
-        surface("poisson", "rows", [0.0, 2.0, 5.0]), path / "t.h5"
-    ).other_projection("wp", 1.5),
-    "beyond surfaces": lambda path: table(
-        surface("student-t", "location", [0.0], nu=3.0, scale=2.0), path / "t.h5"
-    ).beyond(-12345678.9, 3e7, 4.0),
+    "another method": lambda path: table(COUNTED, path).other_projection("wp", 1.5),
+    "beyond surfaces": lambda path: table(HEAVY, path).beyond(-12345678.9, 3e7, 4.0),
     "beyond L_p projections": lambda path: table(
-        surface("logistic", "mirror", [1.0], projection=WP), path / "t.h5"
+        surface("logistic", "mirror", [1.0], projection={"name": "wp", "p": 1.5}), path
     ).beyond(3.0, 2.0, 1.0),
     "not where it was": lambda path: again(
-        grid(*NEGATIVE, dispersion=0.2),
-        qp.likelihoods.get("negative-binomial(dispersion=0.2)"),
-        path / "it's here.h5",
+        NEGATIVE, qp.likelihoods.get(NAMED), path / "it's here.h5"
     ),
     "damaged, of one's own": lambda path: again(
-        surface("mine", "rows", [-1.0, 0.5], source="own:mine"),
-        MINE,
-        path / "new\nline.h5",
+        surface("mine", "rows", [-1.0, 0.5], source="own:mine"), MINE, path / "new\nline.h5",
         force=True,
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MESSAGES)
@@ -227,6 +205,6 @@ def test_a_file_cannot_have_a_command_of_its_own_pasted():
 def test_a_likelihood_handed_over_keeps_its_parameters(tmp_path, monkeypatch):
     """A grid of an object was once that of its name, with default parameters."""
     monkeypatch.setenv("QP_TABLES", str(tmp_path))
-    request = builder.check(qp.likelihoods.get("negative-binomial(dispersion=0.2)"))
-    assert request.recipe.plan.spelt == "negative-binomial(dispersion=0.2)"
+    request = builder.check(qp.likelihoods.get(NAMED))
+    assert request.recipe.plan.spelt == NAMED
     assert request.path == table_directory() / "negative-binomial,dispersion=0.2.h5"

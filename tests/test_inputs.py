@@ -167,9 +167,8 @@ def test_disguises_are_refused_everywhere(name):
 @tries(40)
 @given(data=st.data())
 def test_projections(data):
-    likelihood, y = data.draw(
-        st.sampled_from([("probit", LABELS), ("heaviside", LABELS), ("poisson", COUNTS)])
-    )
+    cases = ("probit", LABELS), ("heaviside", LABELS), ("poisson", COUNTS)
+    likelihood, y = data.draw(st.sampled_from(cases))
     arguments = {"mu": np.array([-3.0, 0.0, 2.0]), "sigma": np.array([0.3, 1.0, 20.0]), "y": y}
     name = data.draw(st.sampled_from(sorted(arguments)))
     arguments[name] = data.draw(given_by.any_array(arguments[name]))
@@ -292,11 +291,8 @@ SEARCHED = ("objective", "restarts", "max_iter", "ftol", "callback")
 @given(data=st.data(), value=st.one_of(given_by.junk(), st.sampled_from([0, 1, 2, 1e-3])))
 def test_estimator_parameters(data, value):
     for_classifier = data.draw(st.booleans())
-    name = data.draw(
-        st.sampled_from(
-            FITTING + (("likelihood", "n_jobs", *SEARCHED) if for_classifier else ("mean", "link"))
-        )
-    )
+    own = ("likelihood", "n_jobs", *SEARCHED) if for_classifier else ("mean", "link")
+    name = data.draw(st.sampled_from(FITTING + own))
     if name in ("max_sweeps", "restarts", "n_jobs") and isinstance(value, int) and value > 1000:
         return  # allowed, and as long as one asked for
     if name == "callback" and callable(value):
@@ -352,9 +348,8 @@ def test_build_output(tmp_path_factory, value):
         if isinstance(value, str) and len(value) > 1 and value[0] == "/":
             return  # not ours to write to
         options = {"mu_step": 1.0, "log10_sigma_step": 0.5, "workers": 1, "force": True}
-        finite_or(
-            DOCUMENTED, lambda: build("probit", "" if value is None else value, **options).nbytes
-        )
+        output = "" if value is None else value
+        finite_or(DOCUMENTED, lambda: build("probit", output, **options).nbytes)
     finally:
         os.chdir(before)
 

@@ -64,9 +64,8 @@ def test_kernels_of_an_archive_are_not_compiled_again(archive, tmp_path):
 
 @pytest.mark.parametrize("what", ["python", "numba", "llvmlite", "cpu", "features"])
 def test_an_archive_of_another_machine_is_ignored_with_one_line(archive, tmp_path, caplog, what):
-    other = changed(
-        archive, tmp_path, edited_manifest(lambda m: m["machine"].update({what: "another"}))
-    )
+    change = edited_manifest(lambda manifest: manifest["machine"].update({what: "another"}))
+    other = changed(archive, tmp_path, change)
     assert kernel_archive.load(other) == 0
     (record,) = caplog.records
     assert "is ignored" in record.getMessage()

@@ -45,12 +45,9 @@ def run(tmp_path):
     def start(*arguments):
         command = [sys.executable, "-m", "pytest", "-v", "-s", "-p", "no:cacheprovider"]
         command += ["--import-mode=importlib", "-p", "tests.tools.lanes", f"--claims={claims}"]
+        options = {"cwd": tmp_path / "suite", "env": {**os.environ, "PYTHONPATH": str(TOP)}}
         return subprocess.Popen(
-            [*map(str, command), *arguments],
-            cwd=tmp_path / "suite",
-            env={**os.environ, "PYTHONPATH": str(TOP)},
-            stdout=subprocess.PIPE,
-            text=True,
+            [*command, *arguments], stdout=subprocess.PIPE, text=True, **options
         )
 
     (tmp_path / "suite" / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")

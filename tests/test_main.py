@@ -29,9 +29,6 @@ def test_what_a_report_says(tmp_path, monkeypatch, capsys):
     assert tables[1].startswith("probit-compact.h5: compact of probit, ")
     assert command.main(["--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tables in"] == str(tmp_path)
-
-
-def test_no_tables_are_said(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("QP_TABLES", str(tmp_path / "none"))
     assert command.main([]) == 0
     assert "none installed" in capsys.readouterr().out

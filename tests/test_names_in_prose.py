@@ -158,16 +158,9 @@ def test_a_class_that_is_gone_is_found(tmp_path):
 
 def test_a_name_that_is_gone_is_found(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(
-        "`qpruntime.inference.nothing` and qpruntime/inference/nothing.py\n"
-        "or nothing.py, test_nobody\n"
-    )
-    assert missing(page) == [
-        "1: qpruntime.inference.nothing",
-        "1: qpruntime/inference/nothing.py",
-        "2: nothing.py",
-        "2: test_nobody",
-    ]
+    names = "qpruntime.inference.nothing", "qpruntime/inference/nothing.py", "nothing.py"
+    page.write_text("\n".join((*names, "test_nobody")))
+    assert missing(page) == [f"{k}: {n}" for k, n in enumerate((*names, "test_nobody"), 1)]
     code = tmp_path / "code.py"
     code.write_text('"""As `qpruntime.infer` does."""\nx = 1  # not qpruntime.infers\n')
     assert missing(code) == ["2: qpruntime.infers"]

@@ -61,16 +61,9 @@ def test_one_version():
     assert f"## {PROJECT['version']}" in (TOP / "CHANGELOG.md").read_text()
 
 
-def test_the_version_costs_an_import_nothing():
-    code = "import qpruntime, sys; assert 'importlib.metadata' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_core_dependencies_are_those_of_the_runtime():
+def test_dependencies_and_extras_bring_what_is_imported():
     core = names(PROJECT["dependencies"])
-    # What talks to clusters is imported when one is named.
-    # So is what another optimiser's sampler, and what deep models are made of, and what is for
-    # other libraries.
+    # Imported when they are named: clusters, another optimiser's sampler, other libraries.
     late = {
         *("cloudpickle", "dask", "distributed", "optuna", "jax", "optax", "torch", "gpjax"),
         *("gpytorch", "GPy", "onnx", "pandas", "sktime"),
@@ -81,9 +74,6 @@ def test_core_dependencies_are_those_of_the_runtime():
     extras = names(["qpruntime[cluster,plot,optuna,deep,gpytorch,gpjax,gpy,onnx,sktime]"])
     assert imported("qpruntime", top=False) - core <= extras | {"pandas", "xarray", "arviz"}
     assert "h5py" in names(EXTRAS["build"]) - core
-
-
-def test_extras_bring_what_tablegen_imports():
     offered = names(PROJECT["dependencies"]) | names(["qpruntime[cluster,plot,fetch]"])
     assert imported("tablegen", top=False) <= offered
 
@@ -96,14 +86,8 @@ def test_builds_without_a_warning_and_holds_what_its_tests_need(tmp_path):
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
     def run(*command, **options):
-        done = subprocess.run(
-            [str(word) for word in command],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            **options,
-        )
+        words, options = [str(word) for word in command], {"env": environment, **options}
+        done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 

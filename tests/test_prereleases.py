@@ -25,21 +25,15 @@ def test_on_prereleases(tmp_path):
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--pre"]
-    done = subprocess.run(
-        [*install, "--upgrade", *STANDS_ON, f"{TOP}[build]", "pytest", "hypothesis", "mpmath"],
-        capture_output=True,
-        text=True,
-    )
+    output = {"capture_output": True, "text": True}
+    install += ["--upgrade", *STANDS_ON, f"{TOP}[build]", "pytest", "hypothesis", "mpmath"]
+    done = subprocess.run(install, **output)
     if done.returncode and "No matching distribution" in done.stderr:
         pytest.skip(f"no index of packages: {done.stderr[-200:]}")
     assert done.returncode == 0, done.stderr
-    listed = subprocess.run([python, "-m", "pip", "list"], capture_output=True, text=True).stdout
+    listed = subprocess.run([python, "-m", "pip", "list"], **output).stdout
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = subprocess.run(
-        [python, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *TESTS],
-        cwd=TOP,
-        env=environment | {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")},
-        capture_output=True,
-        text=True,
-    )
+    environment["NUMBA_CACHE_DIR"] = str(tmp_path / "kernels")
+    words = [python, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *TESTS]
+    done = subprocess.run(words, cwd=TOP, env=environment, **output)
     assert done.returncode == 0, done.stdout[-4000:] + listed

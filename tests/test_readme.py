@@ -25,29 +25,19 @@ def commands():
     return [line.split(" #")[0].strip() for line in lines if line.strip()]
 
 
-def shell(command, **extra):
+def shell(command):
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    return subprocess.run(
-        command,
-        shell=True,
-        cwd=TOP,
-        env={**environment, **extra},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options = {"capture_output": True, "text": True, "check": False}
+    return subprocess.run(command, shell=True, cwd=TOP, env=environment, **options)
 
 
-def test_python_prints_what_is_shown(capsys):
+def test_opens_with_two_commands_and_python_prints_what_is_shown(capsys):
+    assert commands()[:2] == ["sh scripts/demo.sh", "sh scripts/test.sh"]
     (code,) = (block for kind, block in BLOCKS if kind == "python")
     (output,) = re.findall(r"```text\n(.*?)```", TEXT, re.DOTALL)
     exec(compile(code, "README.md", "exec"), {})
     assert capsys.readouterr().out == output
     assert f"```python\n{code}```" in (TOP / "docs" / "index.md").read_text()
-
-
-def test_opens_with_two_commands():
-    assert commands()[:2] == ["sh scripts/demo.sh", "sh scripts/test.sh"]
 
 
 class Row(NamedTuple):
@@ -84,6 +74,15 @@ def check_shipped(found):
     assert (found[13, "EP"].variance, found[13, "EP"].inside) == (1.0, "-")
 
 
+def check_first_part(text):
+    found = rows(text)
+    assert set(found) == {(13, "EP"), (13, "QP, shipped")}
+    check_shipped(found)
+    # A screen of output: short and readable.
+    assert len(text.splitlines()) < 10
+    assert max(map(len, text.splitlines())) < 90
+
+
 def check_grid(found):
     """Two features inside the paper's grid, thirteen outside of it."""
     assert found[2, "QP, grid"].inside == "100"
@@ -102,15 +101,6 @@ def test_demo_by_the_shipped_table():
     assert run.returncode == 0, run.stderr
     assert "Warning:" not in run.stderr
     check_first_part(run.stdout)
-
-
-def check_first_part(text):
-    found = rows(text)
-    assert set(found) == {(13, "EP"), (13, "QP, shipped")}
-    check_shipped(found)
-    # A screen of output: short and readable.
-    assert len(text.splitlines()) < 10
-    assert max(map(len, text.splitlines())) < 90
 
 
 @needs_venv
@@ -159,18 +149,23 @@ def test_environment_in_a_directory_with_a_space(tmp_path):
     assert calls[last[1] + 1 :] == ["used"] * 3
 
 
+def installed(folder, stub):
+    """Install into a folder, whose interpreter is a script."""
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True, exist_ok=True)
+    python.write_text(stub)
+    python.chmod(0o755)
+    (folder / "pyproject.toml").touch()
+    command = f'cd "$0"; extras=test; . {shlex.quote(str(TOP))}/scripts/env.sh'
+    return subprocess.run(["sh", "-euc", command, str(folder)], capture_output=True, text=True)
+
+
 @pytest.mark.parametrize("fails", ["-m uv *", "-m pip install *uv"])
 def test_pip_installs_where_uv_does_not(tmp_path, fails):
     """Nor where it is not to be had; and where both fail, that is said and nothing is stamped."""
-    python = tmp_path / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    (tmp_path / "pyproject.toml").write_text("")
-    command = f'cd "$0"; extras=test; . {shlex.quote(str(TOP))}/scripts/env.sh'
     stub = '#!/bin/sh\necho "$@" >> log\ncase "$*" in ({}) exit 1;; esac\n'
     for cases, ends in ((fails, 0), (f"{fails}|*editable*", 1)):
-        python.write_text(stub.format(cases.replace(" ", "\\ ")))
-        python.chmod(0o755)
-        run = subprocess.run(["sh", "-euc", command, str(tmp_path)], capture_output=True, text=True)
+        run = installed(tmp_path, stub.format(cases.replace(" ", "\\ ")))
         assert run.returncode == ends
         assert ("error: the installation failed" in run.stderr) == bool(ends)
         stamp = tmp_path / ".venv" / "installed-test"
@@ -180,12 +175,7 @@ def test_pip_installs_where_uv_does_not(tmp_path, fails):
 
 
 def test_pip_installs_where_its_settings_name_an_index(tmp_path):
-    python = tmp_path / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    (tmp_path / "pyproject.toml").write_text("")
     says = "echo \":env:.index-url='somewhere'\""
-    python.write_text(f'#!/bin/sh\necho "$@" >> log\ncase "$*" in (*list) {says};; esac\n')
-    python.chmod(0o755)
-    command = f'cd "$0"; extras=test; . {shlex.quote(str(TOP))}/scripts/env.sh'
-    subprocess.run(["sh", "-euc", command, str(tmp_path)], check=True)
+    stub = f'#!/bin/sh\necho "$@" >> log\ncase "$*" in (*list) {says};; esac\n'
+    assert installed(tmp_path, stub).returncode == 0
     assert "uv" not in (tmp_path / "log").read_text()

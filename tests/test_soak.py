@@ -11,13 +11,6 @@ import pytest
 
 import qpruntime as qp
 
-_PAGE = resource.getpagesize()
-
-
-def resident():
-    """Memory of this process in bytes."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
-
 
 def one_fit(number, table):
     """Fit a model that depends on `number`; sizes, methods and estimators take turns."""
@@ -62,7 +55,8 @@ def soak(fits, table, warm_up=300, blocks=10):
                 one_fit(number, table)
             pace.append((time.process_time() - begin) / count)
             gc.collect()
-            memory.append(resident())
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            memory.append(pages * resource.getpagesize())
     return memory, pace
 
 

@@ -95,11 +95,8 @@ def test_a_word_has_one_default():
 def test_data_come_first_and_in_one_order():
     shared = ["y", "kernel", "Z", "likelihood", "method", "table", "mean"]
     for function in (qp.infer, qp.infer_series, qp.infer_sparse):
-        named = [
-            name
-            for name, parameter in inspect.signature(function).parameters.items()
-            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-        ]
+        parameters = inspect.signature(function).parameters.values()
+        named = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         assert named[1:] == [name for name in shared if name in named], function
 
 
@@ -111,13 +108,14 @@ def test_estimators_have_few_parameters():
 
 
 T = np.linspace(-2.0, 2.0, 30)
+X = T[:, None]
 Y = np.sign(np.sin(2.0 * T) + 0.1)
 MATERN = Matern(1.0, nu=1.5)
 
 
 def test_unknown_arguments_are_type_errors():
     for call in (
-        lambda: qp.infer_sparse(T[:, None], Y, RBF(1.0), T[::5, None], workers=1),
+        lambda: qp.infer_sparse(X, Y, RBF(1.0), X[::5], workers=1),
         lambda: qp.infer_series(T, Y, MATERN, n_jobs=1),
         lambda: qp.project_sampled("probit", 0.0, 1.0, 1, n=200),
         lambda: qp.GPClassifier(n_restarts=2),
@@ -129,7 +127,6 @@ def test_unknown_arguments_are_type_errors():
 
 @every_case("n_jobs", [0, 1.5, True, "all", 10**9])
 def test_numbers_of_threads_are_checked_alike(n_jobs):
-    X = T[:, None]
     for call in (
         lambda: qp.infer_sparse(X, Y, RBF(1.0), X[::5], n_jobs=n_jobs),
         lambda: qp.GPClassifier(n_jobs=n_jobs, optimize=False).fit(X, Y),
@@ -138,7 +135,6 @@ def test_numbers_of_threads_are_checked_alike(n_jobs):
 
 
 def test_all_threads_but_one():
-    X = T[:, None]
     one, other = (qp.infer_sparse(X, Y, RBF(1.0), X[::5], n_jobs=n) for n in (1, -2))
     assert one.log_evidence == other.log_evidence
 
@@ -150,10 +146,7 @@ def test_all_threads_but_one():
         (lambda: qp.infer(np.eye(30), Y, method="vb", order="random"), "order='random' cannot act"),
         (lambda: qp.infer(np.eye(30), Y, p=3.0), "p is the order"),
         (lambda: qp.infer_series(T, Y, 2.0 * MATERN, approximate=1e-3), "approximate=0.001 cannot"),
-        (
-            lambda: qp.infer_sparse(T[:, None], Y, RBF(), T[:5, None], resume=True),
-            "needs checkpoint=",
-        ),
+        (lambda: qp.infer_sparse(X, Y, RBF(), X[:5], resume=True), "needs checkpoint="),
     ],
 )
 def test_functions_refuse_what_cannot_act(call, words):

@@ -17,16 +17,13 @@ def test_masked_entries_are_found_and_refused_by_place(value):
     refuses("y must be an array of real numbers: a masked array", real, value, "y")
 
 
-def test_masked_entries_become_missing_values():
+def test_masked_entries_become_missing_values_and_empty_masks_are_dropped():
     assert np.array_equal(unmasked(MASKED, "y", missing=True), [1.0, np.nan, 3.0], equal_nan=True)
     assert MASKED.data.tolist() == [1, 2, 3]
     words = np.ma.array(["a", "b"], mask=[True, False])
     assert unmasked(words, "y", missing=True).tolist() == [None, "b"]
     days = np.ma.array(["2020-01-01", "2020-01-02"], mask=[False, True], dtype="datetime64[D]")
     assert np.isnat(unmasked(days, "y", missing=True)).tolist() == [False, True]
-
-
-def test_a_mask_that_hides_nothing_is_dropped():
     plain = unmasked(np.ma.array([1.0, 2.0]), "y")
     assert type(plain) is np.ndarray
     assert plain.tolist() == [1.0, 2.0]

@@ -2,7 +2,7 @@
 
 Marginal means differ by so many posterior standard deviations, marginal variances by a ratio; the
 samplers' own standard errors stand beside. ``--out`` stores what the samplers found, with the
-problems and the settings, for tests/inference/test_infer_mcmc.py:
+problems and the settings, for tests/inference/test_infer.py:
 
     python -m scripts.studies mcmc --out tests/reference/mcmc.json
 """

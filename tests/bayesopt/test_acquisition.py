@@ -12,18 +12,13 @@ from qpruntime.bayesopt.acquisition import NAMED, least_feasible, log_improvemen
 from tests.tools.cases import every_case, refuses
 
 
-def problem(x):
-    """Least at (.3, .5), where x0 + x1 >= .8."""
-    return (x[0] - 0.2) ** 2 + (x[1] - 0.4) ** 2, [x[0] + x[1] - 0.8]
-
-
 def searched(acquisition, count, **options):
+    """A search whose optimum is (.3, .5), where x0 + x1 >= .8."""
     options = {"noise": 0.0, "random_state": 1, "n_samples": 4, **options}
     opt = Optimizer([(0, 1)] * 2, 1, acquisition=acquisition, **options)
     for _ in range(count):
         x = opt.ask()
-        f, c = problem(x)
-        opt.tell(x, f=f, c=c)
+        opt.tell(x, f=(x[0] - 0.2) ** 2 + (x[1] - 0.4) ** 2, c=[x[0] + x[1] - 0.8])
     return opt
 
 
@@ -33,12 +28,10 @@ def distance(known):
     return lambda U: np.linalg.norm(U[:, None] - X, axis=-1).min(axis=1)
 
 
-class Priced:
+def priced(known):
     """An acquisition of a user that weighs functions: the constraint's uncertainty alone."""
-
-    def __call__(self, known):
-        assert known.prices.tolist() == [2.0, 4.0]
-        return lambda U: np.array([np.zeros(len(U)), known.groups[0][1].predict(U)[1]])
+    assert known.prices.tolist() == [2.0, 4.0]
+    return lambda U: np.array([np.zeros(len(U)), known.groups[0][1].predict(U)[1]])
 
 
 def test_an_own_function_and_a_name_are_the_same_thing():
@@ -101,7 +94,7 @@ def test_before_anything_is_feasible_that_is_what_is_looked_for():
     np.testing.assert_array_equal(log_improvement([nothing])(U), 0.0)
 
 
-def test_an_own_acquisition_chooses_the_point():
+def test_an_own_acquisition_chooses_the_point_and_the_function():
     opt = searched(distance, 3)
     X = np.column_stack([opt.columns()["x0"], opt.columns()["x1"]])
     gap = np.linalg.norm(X - opt.ask(), axis=1).min()
@@ -111,10 +104,7 @@ def test_an_own_acquisition_chooses_the_point():
     corner = np.array([[0.123456789, 1.0]])
     own = searched(lambda known: Aim(lambda U: -np.abs(U - corner).sum(axis=1), corner), 3)
     np.testing.assert_array_equal(own.ask(), corner[0])
-
-
-def test_an_own_acquisition_weighs_functions():
-    opt = searched(Priced(), 3)
+    opt = searched(priced, 3)
     _, which = opt.ask(decoupled=True, cost=[2.0, 4.0])
     assert which == 1
     assert opt.columns()["awaited"][-1] == "c1"
@@ -127,7 +117,7 @@ def test_files_name_the_acquisition(tmp_path):
     own = searched(distance, 5)
     own.save(tmp_path / "own")
     refuses(r"acquisition=\S*distance: pass the same", Optimizer.load, tmp_path / "own")
-    refuses("pass the same acquisition", Optimizer.load, tmp_path / "own", acquisition=Priced())
+    refuses("pass the same acquisition", Optimizer.load, tmp_path / "own", acquisition=priced)
     again = Optimizer.load(tmp_path / "own", acquisition=distance)
     np.testing.assert_array_equal(again.ask(), own.ask())
     searched("pesc", 2).save(tmp_path / "pesc")

@@ -107,6 +107,12 @@ def test_a_number_is_the_value_of_one_constraint():
         opt = Optimizer([(0, 1)], 1, random_state=0)
         opt.tell([0.5], c=value)
         assert opt.columns()["c1"] == [0.25]
+    opt.tell([0.5], f=np.nan)
+    opt.ask()
+    assert repr(opt) == (
+        "<Optimizer: minimises over 1 variable; 1 constraint, 3 evaluations, 1 pending, 1 failed; "
+        "method='ep', random_state=0>"
+    )
     for constraints, words in ((0, "there are no constraints"), (2, "list of 2 values")):
         refuses(words, Optimizer([(0, 1)], constraints).tell, [0.5], c=0.25)
 
@@ -126,13 +132,3 @@ def test_values_whose_squares_are_nothing():
         opt.tell([x], f=1e-200 * x)
     assert 0.0 <= opt.ask()[0] <= 1.0
     assert np.isfinite(opt.predict([[0.3]])).all()
-
-
-def test_it_says_what_it_is():
-    opt = Optimizer([(0, 1)], 1, random_state=3)
-    opt.tell([0.5], f=np.nan)
-    opt.ask()
-    assert repr(opt) == (
-        "<Optimizer: minimises over 1 variable; 1 constraint, 2 evaluations, 1 pending, 1 failed; "
-        "method='ep', random_state=3>"
-    )

@@ -162,17 +162,15 @@ def test_without_a_feasible_point():
 
 def test_telling_twice_is_telling_once(tmp_path):
     opt = Optimizer([(0, 1)], 1, random_state=0)
-    opt.tell([0.25], f=1.0, c=[2.0], id="a")
-    opt.tell([0.25], f=1.0, c=[2.0], id="a")
-    opt.tell([0.25], f=1.0, id="a")
+    for given in ({"c": [2.0]}, {"c": [2.0]}, {}):
+        opt.tell([0.25], f=1.0, id="a", **given)
     assert opt.columns() == {"id": ["a"], "x0": [0.25], "f": [1.0], "c1": [2.0], "awaited": [""]}
     for wrong in ({"f": 1.5}, {"c": [0.0]}):
         refuses("an id of its own", opt.tell, [0.25], **wrong, id="a")
     refuses("belongs to the point", opt.tell, [0.5], f=1.0, id="a")
     opt.tell([0.25], f=1.5)  # a repeated measurement
     assert len(opt.columns()["id"]) == 2
-    pandas = pytest.importorskip("pandas")
-    assert isinstance(opt.to_dataframe(), pandas.DataFrame)
+    assert isinstance(opt.to_dataframe(), pytest.importorskip("pandas").DataFrame)
     opt.save(tmp_path / "a")
     (tmp_path / "b").write_text((tmp_path / "a").read_text()[:-20])
     refuses("no saved optimisation, or damaged", Optimizer.load, tmp_path / "b")
@@ -260,15 +258,12 @@ def test_killed_between_any_two_calls(tmp_path):
 
 
 def test_what_is_refused():
-    for bounds, words in [
-        ([(0, 0)], "below"),
-        ([(1, 0)], "below"),
-        ([(0, np.inf)], "finite"),
-        ([0, 1], "pairs"),
-        ([], "pairs"),
-    ]:
-        refuses(words, Optimizer, bounds)
     for options, words in [
+        ({"bounds": [(0, 0)]}, "below"),
+        ({"bounds": [(1, 0)]}, "below"),
+        ({"bounds": [(0, np.inf)]}, "finite"),
+        ({"bounds": [0, 1]}, "pairs"),
+        ({"bounds": []}, "pairs"),
         ({"constraints": -1}, "constraints"),
         ({"n_samples": 0}, "n_samples"),
         ({"noise": -1.0}, "negative"),
@@ -279,7 +274,7 @@ def test_what_is_refused():
         ({"n_initial": 0}, "n_initial"),
         ({"hyper": -1}, "hyper"),
     ]:
-        refuses(words, Optimizer, [(0, 1)], **options)
+        refuses(words, Optimizer, **{"bounds": [(0, 1)]} | options)
     opt = Optimizer([(0, 1)], 1, random_state=0)
     for x, options, words in [
         ([2.0], {"f": 1.0}, "outside its bounds"),
@@ -305,13 +300,12 @@ def test_the_best_evaluated_point_met_its_constraints(maximise):
     sign = -1.0 if maximise else 1.0
     opt = Optimizer([(0, 4)], constraints=2, maximise=maximise, random_state=0)
     assert opt.best_evaluated() is None
-    opt.tell([0.5], f=sign * -9.0, c=[1.0, -1e-9])
-    opt.tell([1.0], f=sign * -8.0, c=[1.0, None])
     opt.tell([1.2], c=[1.0, 1.0])
-    assert opt.best_evaluated() is None
-    opt.tell([1.5], f=sign * 0.3, c=[1.0, 1.0])
-    opt.tell([2.0], f=sign * 0.1, c=[0.0, 0.0])
-    opt.tell([3.0], f=sign * 0.2, c=[1.0, 1.0])
+    for x, f, c in ((0.5, -9.0, [1.0, -1e-9]), (1.0, -8.0, [1.0, None])):
+        opt.tell([x], f=sign * f, c=c)
+        assert opt.best_evaluated() is None
+    for x, f, c in ((1.5, 0.3, [1.0, 1.0]), (2.0, 0.1, [0.0, 0.0]), (3.0, 0.2, [1.0, 1.0])):
+        opt.tell([x], f=sign * f, c=c)
     point, value = opt.best_evaluated()
     np.testing.assert_array_equal(point, [2.0])
     assert value == sign * 0.1

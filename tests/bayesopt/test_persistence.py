@@ -16,19 +16,13 @@ SPACE = {
 }
 
 
-def problem(x):
-    rough = np.log10(x["rate"]) + 3.0
-    return rough**2 + 0.1 * x["layers"] + (x["wide"] is None), [4.0 - x["layers"]]
-
-
 def told(options, count=6):
     """A search with a failure, of each function alone at last."""
     opt = Optimizer(space=SPACE, constraints=1, n_samples=2, n_initial=3, **options)
     for n in range(count):
         x, which = opt.ask(decoupled=True) if n >= 4 else (opt.ask(), None)
-        f, c = problem(x)
-        if n == 1:
-            f, c = np.nan, [np.nan]
+        f = (np.log10(x["rate"]) + 3.0) ** 2 + 0.1 * x["layers"] + (x["wide"] is None)
+        f, c = (np.nan, [np.nan]) if n == 1 else (f, [4.0 - x["layers"]])
         opt.tell(x, f=f if which in (None, 0) else None, c=c if which in (None, 1) else None)
     return opt
 

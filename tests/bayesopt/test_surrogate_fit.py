@@ -1,5 +1,8 @@
 """What is learnt of each function: units, posteriors of parameters and their slopes, and gains."""
 
+from types import SimpleNamespace
+from unittest import mock
+
 import numpy as np
 import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -19,17 +22,13 @@ Y = np.array([0.3, -1.2, 0.8, 1.1, -0.7])
 GIVEN = ConstantKernel(1.3) * RBF([0.4, 0.7]) + Matern(0.9, nu=1.5)
 
 
-def model_of(shape, noise):
-    return (
-        surrogate.default_kernel(2, noise, shape) if shape else surrogate.given_kernel(GIVEN, noise)
-    )
-
-
 @every_case("shape", ["rbf", "matern", ""])
 @every_case("noise", [None, 0.01])
 def test_posteriors_of_parameters(shape, noise):
     """Differences against scikit-learn's marginal likelihood with the priors written out."""
-    model = model_of(shape, noise)
+    model = surrogate.given_kernel(GIVEN, noise)
+    if shape:
+        model = surrogate.default_kernel(2, noise, shape)
     rng = np.random.default_rng(0)
     n = len(model.kernel.theta)
     # Medians and standard deviations of logarithms, as the comments of surrogate.py have them.
@@ -76,37 +75,24 @@ def test_units_of_observations():
     assert models.model(1, 0.5).noise is None
 
 
-class Ones:
-    """A generator whose normals are 1: what is drawn shows its standard deviation."""
-
-    def standard_normal(self, shape):
-        return np.ones(shape)
-
-
 def test_what_is_pending_is_imagined_with_noise():
+    """Normals that are 1 show the standard deviation of what is drawn."""
+    ones = SimpleNamespace(standard_normal=np.ones)
     kernel = RBF(0.3)
     known = [Surrogate(kernel, X, Y, 0.04), Surrogate(kernel, X, Y, 0.0)]
     awaited = Awaited(np.array([[0.3, 0.3], [0.6, 0.1]]), [{0, 1}, {1}])
-    objective, constraint = awaited.imagined(known, np.array([[1.0, 2.0], [3.0, 4.0]]), Ones())
+    objective, constraint = awaited.imagined(known, np.array([[1.0, 2.0], [3.0, 4.0]]), ones)
     np.testing.assert_array_equal(objective.y, [*Y, 1.0 + 0.2])
     np.testing.assert_array_equal(objective.X, [*X, [0.3, 0.3]])
     np.testing.assert_array_equal(constraint.y, [*Y, 3.0, 4.0])
-    # A path draws the noise of the data: with normals of 1 its weights are known.
-    path = Paths(known[0], 1, _Mixed(), 50)
+    # A path draws the noise of the data, after its frequencies: its weights are known.
+    draws = mock.Mock()
+    frequencies = np.random.default_rng(0).standard_normal
+    draws.side_effect = lambda shape: (np.ones if draws.call_count > 1 else frequencies)(shape)
+    path = Paths(known[0], 1, SimpleNamespace(standard_normal=draws), 50)
     K = kernel(X) + 0.04 * np.eye(5)
     want = np.linalg.solve(K, Y[:, None] - path.prior(X) - 0.2)
     np.testing.assert_allclose(path.weights, want, rtol=1e-9)
-
-
-class _Mixed(Ones):
-    """Frequencies at random, the rest 1."""
-
-    def __init__(self):
-        self._rng, self._calls = np.random.default_rng(0), 0
-
-    def standard_normal(self, shape):
-        self._calls += 1
-        return self._rng.standard_normal(shape) if self._calls == 1 else np.ones(shape)
 
 
 def test_gains_are_halves_of_log_ratios():

@@ -28,6 +28,5 @@ def counts():
 
 @pytest.fixture(scope="session")
 def numbers():
-    return GPRobustRegressor(KERNEL, noise_bounds={"start": 1.0}, method="ep", optimize=False).fit(
-        X, NUMBERS
-    )
+    model = GPRobustRegressor(KERNEL, noise_bounds={"start": 1.0}, method="ep", optimize=False)
+    return model.fit(X, NUMBERS)

@@ -18,8 +18,7 @@ pytest.importorskip("xarray")
 def test_groups(labels, counts, numbers):
     for model, unit in ((labels, 1.0), (counts, 1.0), (numbers, numbers._unit_)):
         tree = to_arviz(model, n_samples=1000, random_state=0)
-        f = tree["posterior"]["f"].values[0]
-        post = model.posterior_
+        f, post = tree["posterior"]["f"].values[0], model.posterior_
         std = unit * np.sqrt(post.variance)
         error = (f.mean(axis=0) - model.latent_units()[0] - unit * post.mean) / std
         assert np.abs(error).max() < 5.0 / np.sqrt(1000.0)

@@ -23,9 +23,8 @@ def test_cavities_are_those_of_every_engine(options):
         model = qp.GPPoissonRegressor(KERNEL, link=link, optimize=False, **options)
         model.fit(X, COUNTS, EXPOSURE)
         rows = np.arange(60)[::2]
-        found = log_density(
-            model.likelihood_, *left_out_moments(model.posterior_, rows), COUNTS[rows]
-        )
+        moments = left_out_moments(model.posterior_, rows)
+        found = log_density(model.likelihood_, *moments, COUNTS[rows])
         np.testing.assert_allclose(found, model.posterior_.loo(rows), rtol=1e-9, atol=1e-11)
         if options:
             refuses("pass y", pit, model)
@@ -89,21 +88,18 @@ def test_calibration_sees_posteriors_that_are_too_narrow(which, request, monkeyp
     assert abs(found.coverage - 0.9) < 0.05
     right = Drawn.inferred
 
-    def narrow(self, y):
-        mean, variance = right(self, y)
-        return mean, variance / 1.5**2
+    def wrong(shift, factor):
+        def inferred(self, y):
+            mean, variance = right(self, y)
+            return mean - shift, variance / factor**2
 
-    monkeypatch.setattr(Drawn, "inferred", narrow)
-    again = qp.check_calibration(model, 40, random_state=3)
+        monkeypatch.setattr(Drawn, "inferred", inferred)
+        return qp.check_calibration(model, 40, random_state=3)
+
+    again = wrong(0.0, 1.5)
     assert again.spread == pytest.approx(1.5 * found.spread, rel=1e-12)
     assert "narrow" in again.words[0]
-
-    def low(self, y):
-        mean, variance = right(self, y)
-        return mean - 1.0, variance
-
-    monkeypatch.setattr(Drawn, "inferred", low)
-    assert "below" in qp.check_calibration(model, 40, random_state=3).words[0]
+    assert "below" in wrong(1.0, 1.0).words[0]
 
 
 def test_any_likelihood():
@@ -133,13 +129,16 @@ def test_observations_of_several_numbers_are_refused():
     assert set(drawn_outcomes(levels, np.zeros(50), np.random.default_rng(0))) <= {0.0, 1.0, 2.0}
 
 
-def test_calibration_refuses(labels):
+def test_calibration_refuses(labels, monkeypatch):
     three = type(labels)(KERNEL, optimize=False).fit(X, np.digitize(X[:, 0], [-0.5, 0.5]))
     refuses("several classes", qp.check_calibration, three)
     refuses("at least 10", qp.check_calibration, labels, 3)
     thinned = type(labels)(KERNEL, optimize=False, inducing=8).fit(X, labels.predict(X))
     refuses("pass X", qp.check_calibration, thinned)
     assert qp.check_calibration(thinned, 10, X=X, random_state=0).ranks.shape == (10, 30)
+    monkeypatch.setattr(simulation, "observed", lambda model, f, rng: np.ones(f.size))
+    words = "100 draws in a row had labels of one class"
+    refuses(words, qp.check_calibration, labels, 10, random_state=0)
 
 
 def test_three_standard_errors_are_worth_a_sentence():
@@ -148,9 +147,3 @@ def test_three_standard_errors_are_worth_a_sentence():
 
     assert words(0.29, 1.29) == words(-0.29, 0.71) == ()
     assert [len(words(0.31, 1.0)), len(words(0.0, 1.31)), len(words(-0.31, 0.69))] == [1, 1, 2]
-
-
-def test_labels_of_one_class_are_drawn_again(labels, monkeypatch):
-    monkeypatch.setattr(simulation, "drawn_outcomes", lambda model, f, rng: np.ones(f.size))
-    with pytest.raises(qp.InputError, match="100 draws in a row had labels of one class"):
-        qp.check_calibration(labels, 10, random_state=0)

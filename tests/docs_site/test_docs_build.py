@@ -86,8 +86,7 @@ def test_the_whole_site(whole_site):
 
 @pytest.mark.slow
 def test_the_quick_build(tmp_path):
-    site = built(tmp_path, quick=True)
-    check(site)
+    check(site := built(tmp_path, quick=True))
     page = site / "auto_gallery" / "plot_05_counts_with_exposure.html"
     assert "sphx-glr-single-img" in page.read_text()
 

@@ -17,27 +17,15 @@ PAGES = sorted([*DOCS.glob("*.md"), *(DOCS / "api").glob("*.rst")])
 TEXTS = {str(page.relative_to(DOCS)): page.read_text() for page in PAGES}
 TOCTREE = re.compile(r"```\{toctree\}\n(.*?)```|\.\. toctree::\n(.*?)(?:\n\S|\Z)", re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s:]+)\)")
+ROOMS = ("bayesopt", "criticism", "effects", "forecasting", "kernels", "likelihoods", "plotting")
+#: Packages with public names, and what some of them need.
 PACKAGES = {
-    "qpruntime": "",
-    "qpruntime.bayesopt": "",
-    "qpruntime.criticism": "",
-    "qpruntime.forecasting": "",
-    "qpruntime.effects": "",
-    "qpruntime.kernels": "",
-    "qpruntime.likelihoods": "",
-    "qpruntime.plotting": "",
-    "tablegen": "",
+    **{"qpruntime": "", "tablegen": "", **{f"qpruntime.{room}": "" for room in ROOMS}},
     "qpruntime.deep": "jax",
     "qpruntime.onnx": "onnx",
     "qpruntime.bayesopt.optuna_sampler": "optuna",
     "qpruntime.forecasting.sktime": "sktime",
 }
-
-
-def entries(text):
-    """What the toctrees of a page name."""
-    for tree in map("".join, TOCTREE.findall(text)):
-        yield from (line.strip() for line in tree.splitlines() if re.match(r"\s*[\w/-]+$", line))
 
 
 def listed():
@@ -56,8 +44,7 @@ def listed():
 
 def known(module):
     """Whether what a module needs is installed."""
-    needs = PACKAGES.get(module, "")
-    return not needs or bool(find_spec(needs))
+    return not (needs := PACKAGES.get(module)) or bool(find_spec(needs))
 
 
 def slugs(text):
@@ -74,7 +61,8 @@ def test_every_page_is_reached_from_the_first():
         name = todo.pop()
         seen.add(name)
         folder = Path(name).parent
-        for entry in entries(TEXTS[name]):
+        trees = "\n".join(map("".join, TOCTREE.findall(TEXTS[name])))
+        for entry in re.findall(r"^\s*([\w/-]+)$", trees, re.MULTILINE):
             if entry.startswith("auto_gallery/"):
                 continue
             page = str(folder / entry)
@@ -136,11 +124,8 @@ def test_names_of_inventories_are_there(path):
         assert page.endswith(".html")
         assert kind in {"class", "data", "exception", "function"}
         module, _, last = name.rpartition(".")
-        assert hasattr(importlib.import_module(module or "builtins"), last) or name in (
-            "None",
-            "True",
-            "False",
-        ), name
+        there = hasattr(importlib.import_module(module or "builtins"), last)
+        assert there or name in ("None", "True", "False"), name
 
 
 def test_nothing_of_a_page_is_fetched():
@@ -163,9 +148,8 @@ def test_formulas_are_balanced():
         bare = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
         for formula in re.findall(r"\$\$(.+?)\$\$", bare, re.DOTALL):
             assert formula.count("{") == formula.count("}"), (name, formula)
-            assert formula.count(r"\left") - formula.count(r"\leftarrow") == formula.count(
-                r"\right"
-            ) - formula.count(r"\rightarrow"), (name, formula)
+            sides = (len(re.findall(rf"\\{side}(?!arrow)", formula)) for side in ("left", "right"))
+            assert len(set(sides)) == 1, (name, formula)
         assert bare.count("$$") % 2 == 0, name
 
 

@@ -33,18 +33,12 @@ TERMS = [Fixed("day"), Groups("level", slope="day")]
 def reported(model, data, y, unit, centre):
     """Return what a fit reports, brought to one unit and origin."""
     table, n = model.summary(), len(y)
-    lengths = [
-        name == "scale" or ": sd" in name or not (":" in name or name == "nu")
-        for name in table.names
-    ]
-    each = np.where(lengths, unit, 1.0)
-    own = (table.values / each[:, None]) - centre / unit * (np.array(table.names) == "intercept")[
-        :, None
-    ] * (np.array(table.columns) != "sd")
-    jacobian = n * np.log(unit)
+    names = np.array(table.names)
+    lengths = [n == "scale" or ": sd" in n or not (":" in n or n == "nu") for n in table.names]
+    moved = np.outer(names == "intercept", np.array(table.columns) != "sd")
     return {
-        "summary": own,
-        "evidence": model.log_evidence_ + jacobian,
+        "summary": table.values / np.where(lengths, unit, 1.0)[:, None] - centre / unit * moved,
+        "evidence": model.log_evidence_ + n * np.log(unit),
         "loo": model.loo() + np.log(unit),
         "pit": model.pit(),
         "mean": (model.predict(data) - centre) / unit,
@@ -67,9 +61,8 @@ def test_units_and_origin_of_y_change_nothing(family, tmp_path):
     for unit, centre in ((1e-6, 0.0), (1e9, 0.0), (1e3, 1.5e8)):
         y = unit * Y + centre
         model = EffectsModel(TERMS, family, **options).fit(DATA, y)
-        path = tmp_path / f"{unit}.qpr"
-        model.save(path)
-        own = reported(qpruntime.load(path), DATA, y, unit, centre)
+        model.save(tmp_path / f"{unit}.qpr")
+        own = reported(qpruntime.load(tmp_path / f"{unit}.qpr"), DATA, y, unit, centre)
         for name, value in base.items():
             np.testing.assert_allclose(own[name], value, rtol=2e-5, atol=2e-5, err_msg=name)
 
@@ -152,12 +145,19 @@ def test_a_likelihood_of_a_user_keeps_its_numbers_unless_bounds_are_given():
     np.testing.assert_array_equal(y, Y)
     assert family_of(own, Y, {"scale": (0.5, 9.0)})[0].learn == {"scale": (0.5, 9.0)}
     refuses("has no parameter 'flip'", family_of, "logistic", Y > 0.0, {"flip": "fixed"})
+    # Observations that are all equal have a unit.
+    for value, unit in ((7.0, 7.0), (-3.0, 3.0), (0.0, 1.0)):
+        assert _scale_of(np.full(5, value), True, None) == (value, unit)
 
 
-def test_the_mean_of_a_gaussian_is_predicted():
+def test_means_of_a_gaussian_and_of_normal_log_rates():
     model = EffectsModel([Fixed("day")], "gaussian").fit(DATA, Y)
     slope, start = np.polyfit(DAY, Y, 1)
     np.testing.assert_allclose(model.predict(DATA), start + slope * DAY, rtol=1e-5)
+    family, _ = family_of("poisson", np.array([0.0, 2.0, 5.0]), None)
+    variance = np.array([0.1, 1.0])
+    found = family.mean(family.likelihood, np.array([0.3, 0.3]), variance)
+    np.testing.assert_allclose(found, np.exp(0.3 + variance / 2.0), rtol=1e-14)
 
 
 COUNTED = RNG.integers(1, 4, size=180)
@@ -192,18 +192,6 @@ def test_units_of_weighted_columns_are_those_of_repeated_ones(case):
     for weighted, repeated in zip((fixed, groups), plain, strict=True):
         np.testing.assert_allclose(weighted.centre, repeated.centre, rtol=1e-12)
         np.testing.assert_allclose(weighted.scale, repeated.scale, rtol=1e-12)
-
-
-def test_observations_that_are_all_equal_have_a_unit():
-    for value, unit in ((7.0, 7.0), (-3.0, 3.0), (0.0, 1.0)):
-        assert _scale_of(np.full(5, value), True, None) == (value, unit)
-
-
-@pytest.mark.parametrize("variance", [0.1, 1.0])
-def test_expected_counts_of_normal_log_rates(variance):
-    family, _ = family_of("poisson", np.array([0.0, 2.0, 5.0]), None)
-    (found,) = family.mean(family.likelihood, np.array([0.3]), np.array([variance]))
-    assert found == pytest.approx(np.exp(0.3 + variance / 2.0), rel=1e-14)
 
 
 def test_rows_of_one_predictor_are_searched_once_and_in_any_order(monkeypatch):

@@ -1,5 +1,6 @@
 """How hyper-parameters are integrated by default: nodes, weights, and deviations near zero."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,6 +37,7 @@ def test_two_that_are_well_known_take_a_design_that_says_what_the_grid_says():
     y = counts(A, B)
     quick, grid = fitted("ab", y), fitted("ab", y, integrate="grid")
     assert quick.state_.count < 12 < 30 < grid.state_.count
+    assert fitted(("few", "a"), counts(FEW, A)).state_.count > 20  # few levels keep the grid
     own, other = quick.summary(), grid.summary()
     for name in ("a: sd", "b: sd", "intercept"):
         spread = other[name]["sd"]
@@ -46,12 +48,6 @@ def test_two_that_are_well_known_take_a_design_that_says_what_the_grid_says():
     for mine, theirs in zip(quick.latent(at), grid.latent(at), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=2e-3, atol=2e-3)
 
-
-def test_few_levels_keep_the_grid():
-    assert fitted(("few", "a"), counts(FEW, A)).state_.count > 20
-
-
-# --- Deviations near zero ------------------------------------------------------------------------
 
 #: A half-normal deviation, and two other hyper-parameters whose means are linear in its square.
 SPREAD, SHIFTS = 0.4, np.array([0.2, -0.1])
@@ -164,7 +160,7 @@ def crossed(family, seed, rows=240):
 
 
 def three_groups(family, **options):
-    return EffectsModel([Groups("a"), Groups("b"), Groups("c")], family, **options)
+    return EffectsModel([Groups(name) for name in "abc"], family, **options)
 
 
 def tensor_grid(model, low=-6.9, step=0.35):
@@ -177,12 +173,9 @@ def tensor_grid(model, low=-6.9, step=0.35):
     spreads = np.sqrt(np.diag(np.linalg.inv(curvature(objective, centre))))
     around = [t + s * np.arange(-4.0, 4.1, 1.0) for t, s in zip(model.theta_, spreads, strict=True)]
     axes = [*around[:2], np.arange(low, model.theta_[2] + 2.2, step)]
-    logs = np.array(
-        [
-            [[objective((a, b, c), 1e-5, with_slope=False).value for c in axes[2]] for b in axes[1]]
-            for a in axes[0]
-        ]
-    )
+    points = list(itertools.product(*axes))
+    logs = np.array([objective(point, 1e-5, with_slope=False).value for point in points])
+    logs = logs.reshape([len(axis) for axis in axes])
     density = np.exp(logs - logs.max())
     rows = []
     for k, axis in enumerate(axes):
@@ -225,15 +218,13 @@ def test_no_lattice_where_no_deviation_is_near_zero():
     model = three_groups("poisson", correction=None)
     rng = np.random.default_rng(1)
     data = {"a": A, "b": B, "c": rng.integers(0, 100, N)}
-    y = rng.poisson(
-        np.exp(1.0 + sum(rng.normal(0.0, 0.6, 240)[levels] for levels in data.values()))
-    )
+    eta = 1.0 + sum(rng.normal(0.0, 0.6, 240)[levels] for levels in data.values())
+    y = rng.poisson(np.exp(eta))
     nodes = model.fit(data, y).state_.nodes
     assert len(nodes.weights) == 15
     without = fit_from(model, data, y, towards_zero=False).state_.nodes
-    np.testing.assert_array_equal(nodes.theta, without.theta)
-    np.testing.assert_array_equal(nodes.weights, without.weights)
-    np.testing.assert_array_equal(nodes.draws, without.draws)
+    for name in ("theta", "weights", "draws"):
+        np.testing.assert_array_equal(getattr(nodes, name), getattr(without, name))
 
 
 def test_correlations_out_of_bounds_leave_a_density_between_the_nodes():

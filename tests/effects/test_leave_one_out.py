@@ -11,7 +11,6 @@ from scipy.special import expit
 from scipy.stats import binom, norm, poisson
 from scipy.stats import t as student
 
-from qpruntime import InputError
 from qpruntime.effects import EffectsModel, Fixed, Groups
 from tests.tools.cases import refuses
 
@@ -36,20 +35,14 @@ W = norm.pdf(Z) * (Z[1] - Z[0])
 @pytest.fixture(scope="module")
 def groups():
     """Groups alone, by family."""
-    return {
-        name: EffectsModel([Groups("g")], name, intercept=False, tol=1e-9).fit({"g": G}, y)
-        for name, (y, _, _) in FAMILIES.items()
-    }
-
-
-def first(y):
-    return y[:, 0] if y.ndim == 2 else y
+    own = {name: EffectsModel([Groups("g")], name, intercept=False, tol=1e-9) for name in FAMILIES}
+    return {name: model.fit({"g": G}, FAMILIES[name][0]) for name, model in own.items()}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_rows_and_groups_left_out_beside_integrals(name, groups):
     model, (y, pmf, _) = groups[name], FAMILIES[name]
-    seen, nodes = first(y), model.state_.nodes
+    seen, nodes = y.reshape(36, -1)[:, 0], model.state_.nodes
     rows = [0, 3, 17, 35]
     logs, below, upto = (np.zeros((len(nodes.weights), 4)) for _ in range(3))
     whole = np.zeros((len(nodes.weights), 2))
@@ -95,11 +88,8 @@ def test_quantiles_of_observations_beside_sums(name, groups):
             unit[0, g[0]] = 1.0
             mean, variance = predict(sparse.csr_array(unit))
             m, s = (mean[0], np.sqrt(variance[0])) if row == 0 else (0.0, sd)
-
-            p = [
-                W @ (binom.pmf(v, trials, expit(m + s * Z)) if trials else pmf(v, m + s * Z, 0))
-                for v in values
-            ]
+            f = m + s * Z
+            p = [W @ (binom.pmf(v, trials, expit(f)) if trials else pmf(v, f, 0)) for v in values]
             total += model.state_.nodes.weights[k] * np.array(p)
         assert q[row].tolist() == values[np.searchsorted(np.cumsum(total), levels)].tolist()
 
@@ -138,22 +128,21 @@ def test_heavy_tails_left_out_and_ahead():
     own = grid.state_.likelihood(0)
     nu, scale = own.parameters["nu"], own.parameters["scale"]
     for row in range(2):
-        each = [
-            [upto(end, m[row], v[row]) for end in q[row]]
-            for m, v in zip(at.mean, at.variance, strict=True)
-        ]
+        nodes = zip(at.mean, at.variance, strict=True)
+        each = [[upto(end, m[row], v[row]) for end in q[row]] for m, v in nodes]
         np.testing.assert_allclose(at.weights @ np.array(each), [0.1, 0.7], atol=1e-8)
 
 
 def test_what_has_no_quantiles_is_said(groups):
-    with pytest.raises(InputError, match='trials are for family "binomial", not labels'):
-        groups["logistic"].predict_quantiles({"g": [1]}, 0.5, kind="observation", trials=3)
-    with pytest.raises(InputError, match=r"whole numbers from 0 on, got 1\.5 in row 0"):
-        groups["binomial"].predict_quantiles({"g": [1]}, 0.5, kind="observation", trials=1.5)
-    with pytest.raises(InputError, match="trials must be a number or have shape"):
-        groups["binomial"].predict_quantiles({"g": [1]}, 0.5, kind="observation", trials=[1, 2])
-    with pytest.raises(InputError, match='trials are for kind="observation"'):
-        groups["binomial"].predict_quantiles({"g": [1]}, 0.5, trials=3)
+    for name, trials, words in (
+        ("logistic", 3, 'trials are for family "binomial", not labels'),
+        ("binomial", 1.5, r"whole numbers from 0 on, got 1\.5 in row 0"),
+        ("binomial", [1, 2], "trials must be a number or have shape"),
+    ):
+        given = {"kind": "observation", "trials": trials}
+        refuses(words, groups[name].predict_quantiles, {"g": [1]}, 0.5, **given)
+    words = 'trials are for kind="observation"'
+    refuses(words, groups["binomial"].predict_quantiles, {"g": [1]}, 0.5, trials=3)
     refuses("labels must have shape", groups["poisson"].loo_groups, [1, 2])
 
 

@@ -1,13 +1,13 @@
-"""The search for hyper-parameters: where sites start, its units, and where it ends."""
+"""The search for hyper-parameters: where sites start, its units, windows, and where it ends."""
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
-from qpruntime import InputError
 from qpruntime.dataframes.readers import DataColumns
-from qpruntime.effects import EffectsModel, Fixed, Groups, Walk
+from qpruntime.effects import EffectsModel, Fixed, Groups, Plane, Walk, mesh, mesh_over
+from qpruntime.effects import optimise as places
 from qpruntime.effects.families import family_of
 from qpruntime.effects.fixed import FixedBlock
 from qpruntime.effects.objective import Assembly, EffectsObjective
@@ -34,7 +34,7 @@ def plane_of_sites(theta):
     return tau, np.array([[1.0, 2.0], [-1.0, 0.5], [0.0, 3.0]]) @ theta - 1.0
 
 
-def test_sites_on_a_plane_are_found():
+def test_sites_on_a_plane_are_found_and_of_the_nearest_elsewhere():
     known = Nearby(3)
     assert known.at([0.0, 0.0]) is None
     assert known.distance([0.0, 0.0]) == np.inf
@@ -49,9 +49,6 @@ def test_sites_on_a_plane_are_found():
     assert len(known) == 3  # another one in its place
     known.clear()
     assert len(known) == 0
-
-
-def test_sites_of_the_nearest_where_a_plane_does_not_serve():
     known = Nearby(2)
     known.add([0.0], ([1.0, 1.0], [0.5, 0.5]))
     assert known.at([9.0]).tau.tolist() == [1.0, 1.0]
@@ -156,18 +153,16 @@ def test_maximum_likelihood_of_coefficients_has_no_slope():
 
 def test_what_maximum_likelihood_refuses():
     data, y = {"x": np.arange(6.0)}, [0, 1, 0, 1, 1, 0]
-    with pytest.raises(InputError, match="for models with effects beside fixed ones"):
-        EffectsModel([Fixed("x")], estimate="ml").fit(data, y)
-    with pytest.raises(InputError, match="integrates no hyper-parameters"):
-        EffectsModel([Groups("x")], estimate="ml", integrate="grid").fit(data, y)
-    refuses("estimate must be", EffectsModel([Groups("x")], estimate="reml").fit, data, y)
+    for term, options, words in (
+        (Fixed("x"), {"estimate": "ml"}, "for models with effects beside fixed ones"),
+        (Groups("x"), {"estimate": "ml", "integrate": "grid"}, "integrates no hyper-parameters"),
+        (Groups("x"), {"estimate": "reml"}, "estimate must be"),
+    ):
+        refuses(words, EffectsModel([term], **options).fit, data, y)
 
 
 def test_large_counts_whose_dispersion_is_far_from_its_start():
-    """Far from the mode sites do not settle, and what they say there is no evidence.
-
-    The end is that of a search from the dispersion that was drawn.
-    """
+    """The end is that of a search from the dispersion that was drawn."""
     rng = np.random.default_rng(9)
     t = np.arange(120)
     dispersion, mean = np.exp(rng.uniform(np.log([3.0, 300.0]), np.log([300.0, 20_000.0])))
@@ -197,7 +192,96 @@ def test_what_lies_far_off_is_not_asked():
         return -0.5 * (x - 4.0) ** 2, np.array([4.0 - x])
 
     bounds = np.array([[-10.0, 10.0]])
-    first = function(np.zeros(1))
-    climb(function, np.zeros(1), bounds, first, np.array([0.5]), 50)
+    climb(function, np.zeros(1), bounds, function(np.zeros(1)), np.array([0.5]), 50)
     assert max(at[0] for at in seen) <= 4.5
     assert min(abs(at[0] - 4.0) for at in seen) < 1e-3
+
+
+RNG = np.random.default_rng(3)
+N = 1500
+AT = RNG.uniform(size=(N, 2))
+WAVES = RNG.standard_normal((2, 60)) / 0.12
+F = 0.9 * np.sqrt(2.0 / 60.0) * np.cos(AT @ WAVES + RNG.uniform(0.0, 6.3, 60)).sum(axis=1)
+FIELD = {"x": AT[:, 0], "y": AT[:, 1], "dose": RNG.standard_normal(N)}
+Y = RNG.poisson(np.exp(0.5 + F + 0.2 * FIELD["dose"]))
+TERMS = [Fixed("dose"), Plane("x", "y", spacing=0.05, extension=0.1)]
+
+
+def small(monkeypatch):
+    monkeypatch.setattr(places, "_MANY", 300)
+    monkeypatch.setattr(places, "_NODES", 200)
+    monkeypatch.setattr(places, "_ROWS", (400, 600))
+
+
+def test_a_window_is_next_to_each_other_and_as_fine(monkeypatch):
+    data = DataColumns(FIELD)
+    blocks = [one.bind(data) for one in TERMS[1:]]
+    assert places.window(TERMS, blocks, data) is None  # few nodes
+    small(monkeypatch)
+    found = places.window(TERMS, blocks, data)
+    far = np.square(AT - np.median(AT, axis=0)).sum(axis=1)
+    inside = np.isin(np.arange(N), found.rows)
+    assert 400 <= inside.sum() <= 600
+    assert far[inside].max() <= far[~inside].min()
+    own = found.terms[1].bind(data.take(found.rows))
+    assert np.median(own.mesh.areas) == pytest.approx(np.median(blocks[0].mesh.areas), rel=0.1)
+    assert found.terms[0] is TERMS[0]
+    theta = np.array([-0.2, -1.5])
+    assert own.log_prior(theta)[0] == pytest.approx(blocks[0].log_prior(theta)[0], rel=1e-12)
+
+
+def test_the_mode_is_the_same_after_fewer_evaluations(monkeypatch):
+    numbers, plain = [], EffectsObjective.__call__
+
+    def call(self, *args, **more):
+        if len(self.y) == N:
+            numbers[-1] += 1
+        return plain(self, *args, **more)
+
+    monkeypatch.setattr(EffectsObjective, "__call__", call)
+    found = []
+    for start in (lambda _: None, small):
+        start(monkeypatch)
+        numbers.append(0)
+        model = EffectsModel(TERMS, "poisson", integrate="mode", correction=None)
+        found.append(model.fit(FIELD, Y))
+    assert numbers[1] <= 0.7 * numbers[0]
+    np.testing.assert_allclose(found[1].theta_, found[0].theta_, atol=2e-3)
+    assert found[1].log_evidence_ == pytest.approx(found[0].log_evidence_, abs=1e-3)
+
+
+def test_a_known_curvature_is_newtons_first_step():
+    """A quadratic with a narrow ridge: its maximum is the second point."""
+    H, top = np.array([[400.0, 380.0], [380.0, 400.0]]), np.array([0.3, -0.8])
+    seen = []
+
+    def function(at):
+        seen.append(at)
+        return -0.5 * float((at - top) @ H @ (at - top)), -H @ (at - top)
+
+    climb(function, np.zeros(2), np.tile([-5.0, 5.0], (2, 1)), function(np.zeros(2)), H, 50)
+    np.testing.assert_allclose(seen[1], top, rtol=1e-9)
+    assert len(seen) <= 3
+
+
+def test_coasts_are_found_among_near_nodes_alone(monkeypatch):
+    """The mesh is that of all nodes joined in every round."""
+    lake = [[0.5, 0.5], [0.9, 0.501], [0.52, 0.52]]
+    numbers, found = [], []
+    plain = mesh.Delaunay
+
+    def joined(nodes):
+        numbers[-1].append(len(nodes))
+        return plain(nodes)
+
+    monkeypatch.setattr(mesh, "Delaunay", joined)
+    for large in (10**9, 500):
+        monkeypatch.setattr(mesh, "_LARGE", large)
+        numbers.append([])
+        found.append(mesh_over(AT, spacing=0.02, extension=0.1, holes=[lake]))
+    one, two = found
+    np.testing.assert_array_equal(one.nodes, two.nodes)
+    np.testing.assert_array_equal(*(np.sort(each.triangles, axis=1) for each in found))
+    most = max(numbers[0])
+    assert numbers[1].count(most) < len(numbers[0])
+    assert min(numbers[1]) < 0.7 * most

@@ -43,6 +43,8 @@ def test_separated_labels(column, family):
     allowed = 0.02 if family == "logistic" else 0.12
     np.testing.assert_allclose(found, known, atol=allowed * known[1])
     assert any("separated by x" in one for one in model.check())
+    mixed = EffectsModel([Fixed("x")], family).fit({"x": x}, N % 2)
+    assert not any("separated" in one for one in mixed.check())
 
 
 def test_labels_that_are_all_alike():
@@ -51,6 +53,7 @@ def test_labels_that_are_all_alike():
     w = np.exp(-0.5 * (a / 100.0) ** 2 + 30.0 * log_expit(a))
     w /= w.sum()
     mean = w @ a
+    assert model.family_.classes.tolist() == [-1, 1]
     row = model.summary()["intercept"]
     std = np.sqrt(w @ (a - mean) ** 2)
     assert row["mean"] == pytest.approx(mean, abs=5e-3 * std)
@@ -124,10 +127,8 @@ def test_an_expected_count_above_its_quantiles_warns():
     x = np.r_[np.zeros(8), np.ones(8)]
     y = np.r_[np.full(8, 2.0), np.zeros(8)]
     model = EffectsModel([Fixed("x", standardise=False, std=3.0)], "poisson").fit({"x": x}, y)
-    with pytest.warns(
-        UserWarning,
-        match="the expected observation is .* in row 1, and 99 % of the distribution of its rate",
-    ):
+    words = "the expected observation is .* in row 1, and 99 % of the distribution of its rate"
+    with pytest.warns(UserWarning, match=words):
         mean = model.predict({"x": [0.0, -5.0]})
     assert mean[1] > model.predict_quantiles({"x": [-5.0]}, 0.99)[0, 0]
     model.predict({"x": [0.0, 1.0]})

@@ -49,8 +49,8 @@ def fitted(request):
 NEW = {"holiday": np.array([1.0, 0.0, 1.0])}
 
 
-def test_quantiles_are_those_of_the_grid(fitted):
-    model, grid, (_, share), _ = fitted
+def test_quantiles_observations_and_moments_are_those_of_the_grid(fitted):
+    model, grid, (_, share), log_rates = fitted
     below = np.cumsum(share) - 0.5 * share
     levels = [0.025, 0.1, 0.5, 0.9, 0.99]
     quantiles = model.predict_quantiles(NEW, levels, kind="latent")
@@ -59,10 +59,6 @@ def test_quantiles_are_those_of_the_grid(fitted):
     np.testing.assert_array_equal(quantiles[0], quantiles[2])
     rates = model.predict_quantiles(NEW, levels)
     np.testing.assert_allclose(rates[0], np.exp(quantiles[0]), rtol=1e-12)
-
-
-def test_observations_are_those_of_the_grid(fitted):
-    model, grid, (_, share), _ = fitted
     # Not even one of a hundred holidays has a count above 0; a normal promised 12 597.
     assert model.predict_quantiles(NEW, [0.5, 0.99], kind="observation")[0].tolist() == [0.0, 0.0]
     size = np.inf if model.family_.likelihood.name == "poisson-exp" else 2.0
@@ -71,10 +67,6 @@ def test_observations_are_those_of_the_grid(fitted):
     assert np.exp(model.predict_log_density(NEW, [0, 5, 0])[0]) == pytest.approx(zero, abs=3e-3)
     above = float(share[grid > -5.0].sum())
     assert model.exceedance(NEW, -5.0)[0] == pytest.approx(above, abs=0.01)
-
-
-def test_moments_are_those_of_the_grid(fitted):
-    model, grid, (_, share), log_rates = fitted
     mean, variance = model.latent(NEW)
     center = float(share @ grid)
     assert mean[0] == pytest.approx(center, rel=0.01)

@@ -1,8 +1,10 @@
-"""BLAS has as many threads as a call is worth, and what the user has set before and after."""
+"""Threads of the BLAS and of our own: limits that nest, results in order, failures, quotas."""
 
 import os
+import pickle
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -14,14 +16,17 @@ from qpruntime.bayesopt import Optimizer
 from qpruntime.execution import threads as module
 from qpruntime.execution.threads import (
     BlasThreads,
+    Stop,
+    Threads,
     blas_threads,
     cores,
     hands,
     one_blas_thread,
+    run,
     sized,
     thread_count,
 )
-from tests.tools.cases import every_case
+from tests.tools.cases import every_case, refuses
 from tests.tools.commands import python
 
 RNG = np.random.default_rng(0)
@@ -72,17 +77,14 @@ def test_hands_by_the_size(many):
     assert hands() == 1
 
 
-def test_threads_of_our_own_keep_to_the_quota(monkeypatch):
-    monkeypatch.setattr(module, "_quota", lambda: 3.0)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
-    assert thread_count(None) == 3
-
-
-def test_cores_are_those_of_affinity_and_quota(monkeypatch):
+def test_cores_and_threads_are_those_of_affinity_and_quota(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
     for quota, found in [(np.inf, 6), (2.5, 2), (0.3, 1), (9.0, 6)]:
         monkeypatch.setattr(module, "_quota", lambda quota=quota: quota)
         assert cores() == found
+    monkeypatch.setattr(module, "_quota", lambda: 3.0)
+    assert (thread_count(None), thread_count(5)) == (3, 5)
+    refuses("workers must be at least 1, got 0", thread_count, 0)
 
 
 @every_case("caught", [None, KeyError])
@@ -165,17 +167,16 @@ def test_decorated_functions_keep_their_names_and_what_they_raise():
 
 @pytest.mark.filterwarnings("ignore::qpruntime.ConvergenceWarning")
 def test_public_calls_have_one_thread_at_small_sizes():
-    seen = Spy.seen = []
-    kernel = Spy(1.0)
-    model = GPClassifier(kernel, optimize=Search(max_iter=2), method="ep")
-    model.fit(X, Y)
-    fitted = len(seen)
+    seen, counts = [], [0]
+    Spy.seen, kernel = seen, Spy(1.0)
+    model = GPClassifier(kernel, optimize=Search(max_iter=2), method="ep").fit(X, Y)
+    counts.append(len(seen))
     model.predict(X)
-    predicted = len(seen)
+    counts.append(len(seen))
     post = infer_sparse(X, Y, kernel, X[:5], method="ep")
-    inferred = len(seen)
+    counts.append(len(seen))
     post.predict(X)
-    assert 0 < fitted < predicted < inferred < len(seen)
+    assert (np.diff([*counts, len(seen)]) > 0).all()
     model = GPClassifier(kernel, inducing=4, optimize=Search(max_iter=2)).fit(X, Y)
     model.predict_proba(X)
     assert {tuple(one) for one in seen} == {(1,)}
@@ -223,9 +224,8 @@ def test_inference_and_what_follows_have_one_thread(monkeypatch):
     data = {"g": np.arange(len(Y)) % 7}
     EffectsModel([Groups("g")], integrate="mode").fit(data, Y > 0).latent(data)
     GPForecaster((), trend="none", noise=False, family="poisson").fit(np.ones(9)).predict(2)
-    wanted = ("covariance", "infer", "predict", "marginals", "series", "optimiser")
-    wanted += ("effects", "forecasts")
-    assert seen == {name: {1} for name in wanted}
+    wanted = ("covariance", "infer", "predict", "marginals", "series", "optimiser", "effects")
+    assert seen == {name: {1} for name in (*wanted, "forecasts")}
 
 
 def test_a_limit_is_not_inherited_from_a_thread_that_is_not_there():
@@ -302,3 +302,52 @@ def test_an_interruption_of_the_beginning_leaves_no_limit_behind(many, monkeypat
     with blas_threads(9000):
         assert (in_force(), hands()) == ({1}, 3)
     assert hands() == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("count", [0, 1, 2, 40])
+def test_results_keep_the_order_of_items(workers, count):
+    assert run(lambda x: x * x, range(count), workers) == [x * x for x in range(count)]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_failure_drops_what_waits_and_stops_what_runs(error):
+    executor, started = Threads(2), []
+
+    def task(item):
+        started.append(item)
+        if item == started[0]:
+            raise error("no")
+        # A running call ends because it is told to, not because it is done.
+        while not executor.stop():
+            assert time.monotonic() < limit
+
+    limit = time.monotonic() + 30.0
+    with pytest.raises(error):
+        executor.run(task, range(50))
+    assert len(started) < 50
+
+
+def test_calls_are_drawn_as_they_are_carried_out():
+    """A plan of a million chunks must not become a list of a million tasks."""
+    drawn, taken, ahead = [], [], []
+
+    def calls():
+        for i in range(200):
+            drawn.append(i)
+            ahead.append(len(drawn) - len(taken))
+            yield str, i
+
+    Threads(2).each(calls(), lambda number, text: taken.append((number, text)))
+    assert sorted(taken) == [(i, str(i)) for i in range(200)]
+    assert max(ahead) <= 7
+
+
+def test_progress_counts_up_and_a_stop_does_not_travel():
+    seen = []
+    assert Threads(3).run(abs, [-1, 2, -3], lambda *a: seen.append(a)) == [1, 2, 3]
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    stop = Stop()
+    stop.set()
+    assert stop()
+    assert not pickle.loads(pickle.dumps(stop))()

@@ -1,4 +1,4 @@
-"""Mixtures over trends: their weights, moments, quantiles and densities."""
+"""Mixtures over trends and with a timetable: weights, moments, quantiles and densities."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import copy
 
 import numpy as np
 import pytest
+from scipy import integrate, stats
 from scipy.special import logsumexp
 
 from qpruntime import load
-from qpruntime.forecasting import GPForecaster, backtest
-from qpruntime.forecasting.averaging import WeightedStructures
+from qpruntime.forecasting import GPForecaster, GPPanelForecaster, backtest
+from qpruntime.forecasting.averaging import WeightedStructures, timetable_of, weight_after
 from qpruntime.forecasting.structure import ahead_of
 from qpruntime.forecasting.trial import evidence
+from tests.tools.cases import every_case
 
 BARE = {"seasons": (), "noise": False, "drift": False, "outliers": False, "integrate": "mode"}
 RNG = np.random.default_rng(8)
@@ -30,21 +32,16 @@ def reals():
     return fitted(REALS, "gaussian")
 
 
-@pytest.fixture(scope="module")
-def counts():
-    return fitted(COUNTS, "poisson")
-
-
-@pytest.fixture(scope="module", params=["reals", "counts"])
+@pytest.fixture(scope="module", params=["gaussian", "poisson"])
 def both(request):
     """A mixture, and forecasters with one of its members each."""
-    model = request.getfixturevalue(request.param)
-    return model, parts(model)
-
-
-def parts(model):
+    if request.param == "gaussian":
+        model = request.getfixturevalue("reals")
+    else:
+        model = fitted(COUNTS, "poisson")
     taken = [WeightedStructures((member,), np.ones(1), None) for member in model.members_]
-    return {one.members[0].structure.trend: copy.copy(model)._taken(one) for one in taken}
+    single = {one.members[0].structure.trend: copy.copy(model)._taken(one) for one in taken}
+    return model, single
 
 
 #: Trends that rise, and noise, have so much to gain.
@@ -101,30 +98,19 @@ def test_short_series_without_seasons_are_averaged():
     assert len(GPForecaster(**bare, trend="level").fit(REALS[:39]).trends_) == 1
 
 
-def off_by(model, single, factor):
-    """Difference of the mean from the weighted means, with one weight times a factor."""
-    weights = np.array(list(model.trends_.values()))
-    weights[-1] *= factor
+def test_means_and_densities_are_weighted(both):
+    model, single = both
+    weights, moved = (np.array(list(model.trends_.values())) for _ in range(2))
+    moved[-1] *= 1.001
     means = np.array([one.predict(8) for one in single.values()])
-    return np.abs(model.predict(8) - weights @ means / weights.sum()).max()
-
-
-def test_means_are_weighted(both):
-    model, single = both
-    assert off_by(model, single, 1.0) < 1e-9
-    assert off_by(model, single, 1.001) > 1e-6
-
-
-def test_densities_are_weighted(both):
-    model, single = both
+    np.testing.assert_allclose(model.predict(8), weights @ means, rtol=0.0, atol=1e-9)
+    assert np.abs(model.predict(8) - moved @ means / moved.sum()).max() > 1e-6
     y = np.round(model.predict(8))
     each = np.array([one.predict_log_density(y, 8) for one in single.values()])
-    weights = np.array(list(model.trends_.values()))[:, None]
-    wanted = logsumexp(each, axis=0, b=weights)
-    np.testing.assert_allclose(model.predict_log_density(y, 8), wanted, rtol=1e-10)
-    weights[-1] *= 1.001
-    moved = logsumexp(each, axis=0, b=weights / weights.sum())
-    assert np.abs(model.predict_log_density(y, 8) - moved).max() > 1e-6
+    found = model.predict_log_density(y, 8)
+    np.testing.assert_allclose(found, logsumexp(each, axis=0, b=weights[:, None]), rtol=1e-10)
+    other = logsumexp(each, axis=0, b=moved[:, None] / moved.sum())
+    assert np.abs(found - other).max() > 1e-6
 
 
 def test_quantiles_are_those_of_draws(both):
@@ -146,16 +132,11 @@ def test_quantiles_are_those_of_draws(both):
         else:
             scales = np.array([one.parameters["scale"] for one in ahead.likelihoods])
             draws[:, rows] = ahead.scale.back(rng.normal(f, scales[part]))
-    below = np.array(
-        [(row[:, None] < at).mean(axis=0) for row, at in zip(draws, found, strict=True)]
-    )
-    upto = np.array(
-        [(row[:, None] <= at).mean(axis=0) for row, at in zip(draws, found, strict=True)]
-    )
     # Five standard errors of a share of the draws.
     error = 5.0 * np.sqrt(LEVELS * (1.0 - LEVELS) / number)
-    assert (below <= LEVELS + error).all()
-    assert (upto >= LEVELS - error).all()
+    for row, at in zip(draws, found, strict=True):
+        assert ((row[:, None] < at).mean(axis=0) <= LEVELS + error).all()
+        assert ((row[:, None] <= at).mean(axis=0) >= LEVELS - error).all()
     ends = model.predict_quantiles(8, q=(0.05, 0.95))
     np.testing.assert_allclose(model.predict_interval(8, level=0.9), ends, rtol=1e-9)
 
@@ -176,16 +157,13 @@ def test_a_trend_that_is_given_stays_alone(both):
 
 
 def test_saved_and_backtested(reals, tmp_path):
-    path = tmp_path / "forecaster"
-    reals.save(path)
-    back = load(path)
+    reals.save(tmp_path / "forecaster")
+    back = load(tmp_path / "forecaster")
     assert back.trends_ == reals.trends_
-    np.testing.assert_array_equal(
-        back.predict_quantiles(8, q=LEVELS), reals.predict_quantiles(8, q=LEVELS)
-    )
-    scores = backtest(
-        GPForecaster(**BARE, trend="average", family="gaussian"), REALS, horizon=8, windows=1
-    )
+    quantiles = [one.predict_quantiles(8, q=LEVELS) for one in (back, reals)]
+    np.testing.assert_array_equal(*quantiles)
+    single = GPForecaster(**BARE, trend="average", family="gaussian")
+    scores = backtest(single, REALS, horizon=8, windows=1)
     own = fitted(REALS[:52], "gaussian")
     assert len(own.trends_) > 1
     log_p = own.predict_log_density(REALS[52:], 8)
@@ -205,7 +183,99 @@ def test_parts_that_are_integrated_and_have_regressors():
     weights = model._ahead(2, {"holiday": [0.0, 1.0]}, None, None).mixture.weights
     assert len(weights) == nodes > len(model.trends_)
     assert weights.sum() == pytest.approx(1.0, abs=1e-12)
-    rise = model.predict(index=[60.0], X={"holiday": [1.0]}) - model.predict(
-        index=[60.0], X={"holiday": [0.0]}
-    )
-    assert rise[0] == pytest.approx(3.0, abs=1.0)
+    day, holiday = (model.predict(index=[60.0], X={"holiday": [v]})[0] for v in (0.0, 1.0))
+    assert holiday - day == pytest.approx(3.0, abs=1.0)
+
+
+PLAN = np.array([0.0, 2.0, 5.0, 9.0, 6.0, 6.0, 1.0])
+EVEN = {"noise": False, "drift": False, "integrate": "mode"}
+
+
+@every_case("repetitions", [1, 14, 216, 100_000])
+def test_the_weight_of_the_model_is_a_posterior_mean(repetitions):
+    missed = 2.0 * stats.norm.sf(0.5, scale=12.0**-0.5)
+
+    def moment(power):
+        # Beyond 60 / (p k) the likelihood is below e^-60.
+        most = min(1.0, 60.0 / (missed * repetitions))
+        return integrate.quad(
+            lambda w: w**power * np.exp(repetitions * np.log1p(-missed * w)), 0.0, most
+        )[0]
+
+    weight = weight_after(repetitions)
+    np.testing.assert_allclose(weight, moment(1) / moment(0), rtol=1e-8)
+    if repetitions > 200:
+        np.testing.assert_allclose(missed * weight, 1.0 / (repetitions + 2.0), rtol=1e-4)
+
+
+def test_forecasts_mix_the_timetable_with_the_model(tmp_path):
+    model = GPForecaster([7], **EVEN).fit(np.tile(PLAN, 4)[:26])
+    planned = np.roll(PLAN, -5)
+    np.testing.assert_array_equal(model.timetable_.counts, PLAN)
+    weight = model.timetable_.weight
+    np.testing.assert_allclose(weight, weight_after(19), rtol=1e-12)
+    steps = np.arange(26.0, 33.0)
+    data = model.structure_.columns(steps, None, None)
+    alone = ahead_of(model.model_, data, model.structure_.scale)
+    values = np.arange(30.0)
+    mass = weight * np.exp([alone.log_density(np.full(7, y)) for y in values])
+    mass[planned.astype(int), np.arange(7)] += 1.0 - weight
+    found = np.exp([model.predict_log_density(np.full(7, y), 7) for y in values])
+    np.testing.assert_allclose(found, mass, rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(model.predict(7), values @ mass, rtol=1e-9)
+    levels = np.array([1e-4, 0.01, 0.1, 0.5, 0.9, 0.99, 0.9999])
+    exact = [[np.argmax(total >= q) for q in levels] for total in mass.cumsum(axis=0).T]
+    np.testing.assert_array_equal(model.predict_quantiles(7, q=levels), exact)
+    # A miss has about the probability of Laplace's rule, here with a prior below 0.1.
+    assert 0.02 < 1.0 - mass[planned.astype(int), np.arange(7)].max() < 0.06
+    model.save(tmp_path / "timetable.qpr")
+    again = GPForecaster.load(tmp_path / "timetable.qpr").predict(7)
+    np.testing.assert_array_equal(again, model.predict(7))
+
+
+def test_what_does_not_repeat_has_no_timetable():
+    y = np.tile(PLAN, 6)
+    model = GPForecaster([7], **EVEN, family="rounded-gaussian").fit(y)
+    known = model._read(y, None, None, None)
+    assert timetable_of(model.structure_, known) is not None
+    missing = y.copy()
+    missing[::7][:-1] = np.nan
+    known = model._read(missing, None, None, None)
+    assert timetable_of(model.structure_, known).weight == pytest.approx(weight_after(30))
+    missing[::7] = np.nan
+    once = y.copy()
+    once[17] += 1.0
+    for other in (missing, once, y[:20]):
+        assert timetable_of(model.structure_, model._read(other, None, None, None)) is None
+    assert GPForecaster([7], **EVEN, family="poisson").fit(y).timetable_ is None
+
+
+def test_exact_timetables_and_constant_series_have_no_error_by_quantiles():
+    model = GPForecaster([7], **EVEN).fit(np.tile(PLAN, 10))
+    quantiles = model.predict_quantiles(7, q=LEVELS)
+    np.testing.assert_array_equal(quantiles, np.repeat(PLAN[:, None], 99, axis=1))
+    day = np.datetime64("2025-03-03") + np.arange(28)
+    model = GPForecaster(integrate="mode").fit(np.full(28, 3.0), index=day)
+    np.testing.assert_array_equal(model.timetable_.counts, [3.0])
+    np.testing.assert_array_equal(model.predict_interval(5, level=0.95), np.full((5, 2), 3.0))
+
+
+def test_a_timetable_follows_the_clock_on_the_wall():
+    pd = pytest.importorskip("pandas")
+    # Clocks in Vienna skip an hour on the last Sunday of March.
+    hours = pd.date_range("2025-03-24", periods=24 * 7, freq="h", tz="Europe/Vienna")
+    planned = np.minimum(np.abs(hours.hour - 12.0), 9.0)
+    model = GPForecaster([24], **EVEN).fit(planned[:144], index=hours[:144])
+    assert model.timetable_.counts.size == 24
+    np.testing.assert_array_equal(model.predict_quantiles(24, q=[0.5])[:, 0], planned[144:])
+
+
+def test_each_series_of_a_panel_has_its_own_timetable():
+    lines = np.array([np.tile(PLAN, 5), np.tile(PLAN[::-1] + 1.0, 5), np.tile(PLAN, 5)])
+    lines[2, 11] += 1.0
+    panel = GPPanelForecaster(GPForecaster([7], trend="level", **EVEN), hyperparameters="shared")
+    panel.fit(lines.ravel(), by=np.repeat(np.arange(3), 35))
+    counts = [panel.models_[k].timetable_ for k in range(3)]
+    np.testing.assert_array_equal(counts[0].counts, PLAN)
+    np.testing.assert_array_equal(counts[1].counts, PLAN[::-1] + 1.0)
+    assert counts[2] is None

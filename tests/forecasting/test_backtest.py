@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import mean_pinball_loss
 
-from qpruntime import InputError
 from qpruntime.forecasting import GPForecaster, backtest
 from qpruntime.forecasting.backtest import _LEVELS
+from tests.tools.cases import refuses
 
 RNG = np.random.default_rng(5)
 N = 60
@@ -54,19 +54,12 @@ def test_a_shuffled_index_trains_on_the_past_alone():
     exposure, index = 0.5 + HOLIDAY, np.arange(N, dtype=float)
     wanted = by_hand(bare(family="poisson"), COUNTS, exposure=exposure, X=HOLIDAY, index=index)
     mixed = RNG.permutation(N)
-    found = backtest(
-        model,
-        COUNTS[mixed],
-        {"holiday": HOLIDAY[mixed]},
-        horizon=10,
-        windows=1,
-        index=index[mixed],
-        exposure=exposure[mixed],
-    )
+    given = {"horizon": 10, "windows": 1, "index": index[mixed], "exposure": exposure[mixed]}
+    found = backtest(model, COUNTS[mixed], {"holiday": HOLIDAY[mixed]}, **given)
     assert found.starts.tolist() == [50]
     assert found.nlpd[0] == pytest.approx(wanted, rel=1e-9)
-    with pytest.raises(InputError, match="X must have 60 rows, one a time, got 59"):
-        backtest(model, COUNTS, {"holiday": HOLIDAY[:-1]}, horizon=10, windows=1)
+    short = model, COUNTS, {"holiday": HOLIDAY[:-1]}
+    refuses("X must have 60 rows, one a time, got 59", backtest, *short, horizon=10, windows=1)
 
 
 def test_periods_and_time_zones_are_kept():
@@ -96,15 +89,16 @@ def test_scores_of_quantiles_and_intervals():
     """The CRPS is twice the mean pinball loss; ends of an interval of counts belong to it."""
     model = bare(family="poisson").fit(COUNTS[:50])
     quantiles = model.predict_quantiles(10, q=_LEVELS)
-    losses = [
-        mean_pinball_loss(COUNTS[50:], quantiles[:, k], alpha=level)
-        for k, level in enumerate(_LEVELS)
-    ]
+    pairs = zip(quantiles.T, _LEVELS, strict=True)
+    losses = [mean_pinball_loss(COUNTS[50:], column, alpha=level) for column, level in pairs]
+    found = backtest(bare(family="poisson"), COUNTS, horizon=10, windows=2)
+    assert found.starts.tolist() == [40, 50]
     found = backtest(bare(family="poisson"), COUNTS, horizon=10, windows=1)
     assert found.crps[0] == pytest.approx(2.0 * np.mean(losses), rel=1e-9)
     for end in model.predict_interval(10).T:
         y = np.concatenate([COUNTS[:50], end])
         found = backtest(bare(family="poisson"), y, horizon=10, windows=1)
         assert found.coverage.tolist() == [1.0]
-    with pytest.raises(InputError, match="4 windows of 10 rows take 80 rows, got 60"):
-        backtest(bare(), COUNTS, horizon=10, windows=4)
+    words = "4 windows of 10 rows take 80 rows, got 60"
+    refuses(words, backtest, bare(), COUNTS, horizon=10, windows=4)
+    refuses("ask for fewer", backtest, GPForecaster(), COUNTS[:40], horizon=12)

@@ -12,6 +12,11 @@ from qpruntime.forecasting.trial import evidence
 from tests.tools.cases import every_case, refuses
 
 
+def bare(**more):
+    short = {"trend": "level", "noise": False, "drift": False, "integrate": "mode"}
+    return GPForecaster(**short | more)
+
+
 def before_hurdle(n, seed, mean=12.0):
     """Counts of which half are made 0, and which else are at least 1."""
     rng = np.random.default_rng(seed)
@@ -35,11 +40,8 @@ def test_what_zeros_gain_is_found_on_a_grid_too():
 
 def test_zeros_of_their_own_are_found_and_forecast():
     y = before_hurdle(150, 3)
-    model = GPForecaster(seasons=(), trend="level", noise=False, integrate="mode").fit(y)
+    model, asked = (bare(seasons=(), **more).fit(y) for more in ({}, {"family": "hurdle"}))
     assert model.family_ in ("hurdle", "zero-inflated")
-    asked = GPForecaster(
-        seasons=(), trend="level", noise=False, family="hurdle", integrate="mode"
-    ).fit(y)
     for one in (model, asked):
         none = np.exp(one.predict_log_density([0.0], 1)[0])
         assert none == pytest.approx(np.mean(y == 0.0), abs=0.03)
@@ -58,33 +60,28 @@ def test_numbers_that_were_rounded_are_no_counts_of_events():
     rng = np.random.default_rng(0)
     t = np.arange(120)
     y = np.round(500.0 + 60.0 * np.sin(0.5 * np.pi * t) + 6.0 * rng.normal(size=120))
-    bare = {"seasons": [4], "trend": "level", "noise": False, "drift": False, "integrate": "mode"}
-    model = GPForecaster(**bare).fit(y)
+    model = bare(seasons=[4]).fit(y)
     assert model.family_ in ("gaussian", "log-normal")
     ends = model.predict_interval(1)[0]
     # Poisson's 90 % would be 72 wide.
     assert ends[1] - ends[0] == pytest.approx(2.0 * 1.645 * 6.0, rel=0.3)
     events = rng.poisson(500.0 + 60.0 * np.sin(0.5 * np.pi * t))
-    assert GPForecaster(**bare).fit(events).family_ == "poisson"
+    assert bare(seasons=[4]).fit(events).family_ == "poisson"
 
 
 def test_whole_numbers_of_thousands_are_forecast_as_in_any_other_unit():
     rng = np.random.default_rng(6)
     y = np.round(9000.0 + 700.0 * rng.normal(size=80))
-    bare = {"seasons": (), "trend": "level", "drift": False, "outliers": False}
-    model = GPForecaster(**bare, integrate="mode").fit(y)
+    options = {"seasons": (), "outliers": False}
+    model, thousands = (bare(**options, noise="auto").fit(y / unit) for unit in (1.0, 1000.0))
     # The spread is constant, and seven times that of Poisson's.
-    assert model.family_ == "gaussian"
-    thousands = GPForecaster(**bare, integrate="mode").fit(y / 1000.0)
     assert (thousands.family_, thousands.noise_) == (model.family_, model.noise_)
-    np.testing.assert_allclose(
-        model.predict_quantiles(5), 1000.0 * thousands.predict_quantiles(5), rtol=1e-6
-    )
+    assert model.family_ == "gaussian"
+    wanted = 1000.0 * thousands.predict_quantiles(5)
+    np.testing.assert_allclose(model.predict_quantiles(5), wanted, rtol=1e-6)
     # Events that vary as gamma rates do stay counts.
     events = rng.poisson(3000.0 * rng.gamma(4.0, 0.25, 80))
-    assert GPForecaster(**bare, noise=False, integrate="mode").fit(events).family_ == (
-        "negative-binomial"
-    )
+    assert bare(**options).fit(events).family_ == "negative-binomial"
 
 
 def test_poisson_trends_are_fitted_to_large_counts_only_if_the_level_is_near(monkeypatch):
@@ -95,20 +92,21 @@ def test_poisson_trends_are_fitted_to_large_counts_only_if_the_level_is_near(mon
         return trial.fitted(structure, *rest)
 
     monkeypatch.setattr(family_search, "fitted", listed)
-    bare = {"seasons": (), "noise": False, "cycle": False, "drift": False, "outliers": False}
+    single = bare(trend="auto", seasons=(), cycle=False, outliers=False)
     wide = np.round(9000.0 + 700.0 * rng.normal(size=60))
-    assert GPForecaster(**bare, integrate="mode").fit(wide).family_ != "poisson"
+    assert single.fit(wide).family_ != "poisson"
     assert not tried
     events = rng.poisson(2000.0 * np.exp(0.02 * np.arange(60)))
-    assert GPForecaster(**bare, integrate="mode").fit(events).trend_ == "line"
+    assert single.fit(events).trend_ == "line"
     assert tried[:2] == [("poisson", "line"), ("poisson", "slope")]
 
 
 def test_evidence_of_rounded_numbers_is_just_below_that_of_their_cells():
     y = np.round(5.0 + 0.9 * np.random.default_rng(7).normal(size=40))
-    bare = {"seasons": (), "trend": "none", "noise": False, "outliers": False, "integrate": "mode"}
+    refuses("which is no count", GPForecaster(family="rounded-gaussian").fit, y + 0.5)
     for values in (y, np.where(np.arange(40) % 13 == 5, 6.0, 5.0)):
-        model = GPForecaster(**bare, family="rounded-gaussian").fit(values)
+        model = bare(seasons=(), trend="none", outliers=False, family="rounded-gaussian")
+        model.fit(values)
         unit, centre = model.structure_.scale.unit, model.structure_.scale.centre
         noise = unit * model.model_.state_.likelihood(0).parameters["scale"]
         assert noise > 0.999 / np.sqrt(12.0)
@@ -134,8 +132,7 @@ def timetable(days, seed, share=0.1):
 @every_case("share", [0.1, 0.0])
 def test_a_timetable_is_forecast_no_worse_than_by_its_last_day(share):
     y = timetable(10, 8, share)
-    bare = {"seasons": [24], "noise": False, "drift": False, "integrate": "mode"}
-    model = GPForecaster(**bare).fit(y[:-24])
+    model = bare(seasons=[24], trend="auto").fit(y[:-24])
     assert model.family_ == "rounded-gaussian"
     levels = np.arange(1, 100) / 100.0
     quantiles = model.predict_quantiles(24, q=levels)
@@ -158,21 +155,16 @@ def test_a_timetable_is_forecast_no_worse_than_by_its_last_day(share):
     ],
 )
 def test_events_keep_their_families(mean, events):
-    bare = {"seasons": [12], "trend": "level", "noise": False, "drift": False, "integrate": "mode"}
     rates = mean * np.exp(0.5 * np.sin(np.arange(96) * np.pi / 6.0))
     for seed in range(3):
         y = events(np.random.default_rng(seed), rates)
-        assert GPForecaster(**bare).fit(y).family_ != "rounded-gaussian"
-
-
-def test_rounded_numbers_are_counts():
-    refuses("which is no count", GPForecaster(family="rounded-gaussian").fit, np.arange(20.0) + 0.5)
+        assert bare(seasons=[12]).fit(y).family_ != "rounded-gaussian"
 
 
 def test_a_panel_of_timetables_is_one_of_rounded_numbers():
     lines = np.array([timetable(6, seed) for seed in range(3)])
-    bare = {"seasons": [24], "trend": "level", "noise": False}
-    panel = GPPanelForecaster(GPForecaster(**bare), hyperparameters="shared")
+    single = GPForecaster(seasons=[24], trend="level", noise=False)
+    panel = GPPanelForecaster(single, hyperparameters="shared")
     panel.fit(lines.ravel(), by=np.repeat(np.arange(3), lines.shape[1]))
     assert panel.structure_.family == "rounded-gaussian"
     # A few timetables among series of events do not make these rounded numbers.

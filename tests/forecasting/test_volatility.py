@@ -24,19 +24,15 @@ def calmer():
     return GPForecaster(**BARE, trend="level", noise=True, family="gaussian").fit(CALMER)
 
 
-def prior_of(state):
-    """Covariance of the observations, from a basis of what the constraints leave free."""
-    theta, logs = state.split(state.nodes.theta[0])
-    Q, A = state.assembly.precision(theta)[0].toarray(), state.A.toarray()
-    free = linalg.null_space(state.assembly.constraint)
-    covariance = A @ free @ np.linalg.inv(free.T @ Q @ free) @ free.T @ A.T
-    return covariance + np.exp(2.0 * logs[0]) * np.eye(len(A))
-
-
 def test_innovations_are_errors_of_one_step_forecasts(calmer):
     state = calmer.model_.state_
-    K, y = prior_of(state), state.y - state.offset
-    found = innovations(state)
+    theta, logs = state.split(state.nodes.theta[0])
+    Q, A = state.assembly.precision(theta)[0].toarray(), state.A.toarray()
+    # The covariance of observations, from a basis of what the constraints leave free.
+    free = linalg.null_space(state.assembly.constraint)
+    K = A @ free @ np.linalg.inv(free.T @ Q @ free) @ free.T @ A.T
+    K += np.exp(2.0 * logs[0]) * np.eye(len(A))
+    y, found = state.y - state.offset, innovations(state)
     assert found.shape == y.shape
     for t in (1, 40, 119):
         weights = np.linalg.solve(K[:t, :t], K[:t, t])
@@ -106,16 +102,13 @@ def test_forecasts_are_mixtures_over_factors(family, tmp_path):
     moved = sum(w * p.cdf(z) for w, p in zip(volatility.weights, parts(1.001), strict=True))
     assert np.abs(moved - LEVELS).max() > 1e-5
     y = np.full(6, 20.3)
-    density = sum(
-        w * p.pdf(scale.into(y)[:, None])[:, 0]
-        for w, p in zip(volatility.weights, parts(), strict=True)
-    )
+    z, pairs = scale.into(y)[:, None], zip(volatility.weights, parts(), strict=True)
+    density = sum(w * p.pdf(z)[:, 0] for w, p in pairs)
     log_density = model.predict_log_density(y, index=steps[10:])
     np.testing.assert_allclose(log_density, np.log(density) + scale.log_slope(y), rtol=1e-9)
     model.save(tmp_path / "volatile.qpr")
-    np.testing.assert_array_equal(
-        load(tmp_path / "volatile.qpr").predict_quantiles(index=steps, q=LEVELS), quantiles
-    )
+    again = load(tmp_path / "volatile.qpr").predict_quantiles(index=steps, q=LEVELS)
+    np.testing.assert_array_equal(again, quantiles)
 
 
 def test_values_that_stay_the_same_leave_an_interval():
@@ -131,7 +124,6 @@ def test_panels_with_shared_hyperparameters_have_a_constant_variance():
     table = {"by": np.repeat([0, 1], 120), "y": np.concatenate([CALMER, CALM])}
     table["time"] = np.tile(np.arange(120), 2)
     single = GPForecaster(**BARE, trend="level", noise=False, family="gaussian")
-    panel = GPPanelForecaster(single, hyperparameters="shared").fit(
-        "y", by="by", index="time", data=table
-    )
+    panel = GPPanelForecaster(single, hyperparameters="shared")
+    panel.fit("y", by="by", index="time", data=table)
     assert panel.model(0).volatilities_[0].is_constant

@@ -89,8 +89,7 @@ def test_what_is_refused(arguments, said):
 
 
 def test_bins_that_are_given_each():
-    one = count_bins([0.0, 0.5, 1.0], RBF(2.0))
-    other = count_bins([[0.0, 0.5], [0.5, 1.0]], RBF(2.0))
+    one, other = (count_bins(e, RBF(2.0)) for e in ([0.0, 0.5, 1.0], [[0.0, 0.5], [0.5, 1.0]]))
     np.testing.assert_array_equal(one.points, other.points)
     np.testing.assert_array_equal(one.mean, other.mean)
     assert count_bins([0.0, 1.0], RBF(2.0)).operator.shape == (1, 4)

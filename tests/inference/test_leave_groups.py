@@ -5,8 +5,10 @@ import pytest
 from scipy.special import log_ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from qpruntime import GPClassifier, GPRegressor, Inducing, InputError
+from qpruntime import GPClassifier, GPRegressor, Inducing
 from qpruntime.inference.leave_groups import leave_groups_out
+from qpruntime.inference.local.posterior import local_of
+from tests.tools.cases import refuses
 
 SMOOTH = ConstantKernel(2.0) * RBF(1.0)
 
@@ -20,18 +22,6 @@ def rows(seed=0):
     return X[codes], y[codes], codes
 
 
-def by_sites(K, posterior, codes, signs):
-    tau, nu = posterior.sites
-    found = np.empty(len(codes))
-    for i, code in enumerate(codes):
-        kept = codes != code
-        inner = np.linalg.inv(K[np.ix_(kept, kept)] + np.diag(1.0 / tau[kept]))
-        mean = K[i, kept] @ inner @ (nu[kept] / tau[kept])
-        variance = K[i, i] - K[i, kept] @ inner @ K[kept, i]
-        found[i] = log_ndtr(signs[i] * mean / np.sqrt(1.0 + variance))
-    return found
-
-
 @pytest.mark.parametrize("kernel", [SMOOTH, SMOOTH + WhiteKernel(0.3)])
 @pytest.mark.parametrize("equal", [True, False])
 def test_the_dense_engine_leaves_any_group_out(kernel, equal):
@@ -40,7 +30,13 @@ def test_the_dense_engine_leaves_any_group_out(kernel, equal):
         codes = np.sort(codes)  # rows after each other, which differ
     model = GPClassifier(kernel, optimize=False).fit(X, y)
     found = leave_groups_out(model.posterior_, codes, np.arange(len(y)), equal)
-    known = by_sites(kernel(X), model.posterior_, codes, np.where(y, 1.0, -1.0))
+    K, (tau, nu), known = kernel(X), model.posterior_.sites, np.empty(len(y))
+    for i, code in enumerate(codes):
+        kept = codes != code
+        inner = np.linalg.inv(K[np.ix_(kept, kept)] + np.diag(1.0 / tau[kept]))
+        mean = K[i, kept] @ inner @ (nu[kept] / tau[kept])
+        variance = K[i, i] - K[i, kept] @ inner @ K[kept, i]
+        known[i] = log_ndtr((1.0 if y[i] else -1.0) * mean / np.sqrt(1.0 + variance))
     np.testing.assert_allclose(found, known, rtol=1e-6)
     assert np.abs(found - model.posterior_.loo()).max() > 0.02
 
@@ -54,8 +50,6 @@ def test_inducing_points_leave_them_out(nearest):
     model = GPClassifier(SMOOTH, optimize=False, inducing=Inducing(X[:40], power=1.0)).fit(X, y)
     posterior = model.posterior_
     if nearest:
-        from qpruntime.inference.local.posterior import local_of
-
         posterior = local_of(posterior, X, nearest)
     found = leave_groups_out(posterior, codes, np.arange(len(y)), True)
     np.testing.assert_allclose(found, known, rtol=1e-5)
@@ -69,13 +63,11 @@ def test_a_series_leaves_equal_times_out():
     t = np.tile(np.sort(rng.uniform(0.0, 10.0, 50)), 2)[:, None]
     y = np.sin(t[:, 0]) + 0.3 * rng.normal(size=100)
     codes, kernel = np.tile(np.arange(50), 2), ConstantKernel(1.0) * Matern(1.0, nu=1.5)
+    options, rows = {"likelihood": "gaussian", "optimize": False}, np.arange(100)
     dense, series = (
-        GPRegressor(kernel, likelihood="gaussian", optimize=False, solver=solver).fit(t, y)
+        GPRegressor(kernel, solver=solver, **options).fit(t, y).posterior_
         for solver in ("dense", "markov")
     )
-    found, known = (
-        leave_groups_out(m.posterior_, codes, np.arange(100), True) for m in (series, dense)
-    )
+    found, known = (leave_groups_out(post, codes, rows, True) for post in (series, dense))
     np.testing.assert_allclose(found, known, rtol=1e-6)
-    with pytest.raises(InputError, match="equal times only"):
-        leave_groups_out(series.posterior_, np.sort(codes), np.arange(100), False)
+    refuses("equal times only", leave_groups_out, series, np.sort(codes), rows, False)

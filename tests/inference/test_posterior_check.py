@@ -27,10 +27,6 @@ def summed(K, y, likelihood, prior):
     return mean, np.array([q @ (x - m) ** 2 for q, x, m in zip(sides, f, mean, strict=True)])
 
 
-def size(values):
-    return np.sqrt(np.mean(values**2))
-
-
 def torn(scale, variance=5.09, correlation=-0.7):
     """Two sites that pull against their correlation, and noise of heavy tails."""
     K = variance * np.array([[1.0, correlation], [correlation, 1.0]])
@@ -40,12 +36,8 @@ def torn(scale, variance=5.09, correlation=-0.7):
 @every_case(
     "K, y, likelihood, prior",
     [
-        torn(0.25),
-        torn(0.3),
-        torn(0.4),
-        torn(0.7),
-        torn(0.3, 8.0, -0.5),
-        torn(0.5, 12.0, -0.8),
+        *(torn(scale) for scale in (0.25, 0.3, 0.4, 0.7)),
+        *(torn(0.3, 8.0, -0.5), torn(0.5, 12.0, -0.8)),
         (np.array([[4.0, 3.0], [3.0, 4.0]]), np.array([1.0, 1.0]), "probit", 0.0),
         (np.array([[30.0, 28.0], [28.0, 30.0]]), np.array([1.0, -1.0]), "probit", 0.0),
         (np.array([[2.0, 1.5], [1.5, 2.0]]), np.array([0.0, 3.0]), "poisson", 1.0),
@@ -57,14 +49,14 @@ def test_errors_of_two_sites_are_said(K, y, likelihood, prior):
     mean, variance = summed(K, y, likelihood, prior)
     said = " ".join(post.check())
     std = np.sqrt(variance)
-    off = size((post.mean - mean) / std)
+    off = np.sqrt(np.mean(((post.mean - mean) / std) ** 2))
     number = re.search(r"means are off by about ([.\d]+)", said)
     assert off <= 1.5 * (float(number[1]) if number else 0.06)
     found = post._correcting.corrected._fact  # what "blend" warns of is no part of this
     # Of two sites it is exact but for its 27 knots: .012 where noise is narrow.
     assert np.abs((found.mean - mean) / std).max() < 0.015
     moved = post._correcting.corrected.found.V @ post._correcting.corrected.response.push
-    left = size((post.mean + moved - mean) / std)
+    left = np.sqrt(np.mean(((post.mean + moved - mean) / std) ** 2))
     if "sample it" not in said:
         number = re.search(r"but for up to ([-e.\d]+)", said)
         assert left <= 1.5 * (float(number[1]) if number else 0.06)
@@ -94,9 +86,8 @@ def test_sampled_deviations():
     error = np.sqrt(2.0 / found.effective.sum())
     assert np.mean(np.log(found.variance / post.variance)) == pytest.approx(0.0, abs=4.0 * error)
     assert error < 0.01
-    new = post.marginals(
-        np.zeros((300, n)), np.full(300, 2.0), correction="sample", steps=2000, random_state=6
-    )
+    at = np.zeros((300, n)), np.full(300, 2.0)
+    new = post.marginals(*at, correction="sample", steps=2000, random_state=6)
     # 300 points of 2000 draws.
     assert np.mean(np.log(new.variance / 2.0)) == pytest.approx(0.0, abs=0.01)
     # Squares of normal deviations have variance 2; 300 points leave 0.3 % of its square root.

@@ -115,14 +115,8 @@ def test_an_engine_of_forty_lines_agrees(likelihood, method, order):
     refuses("differs between rows: pass mean=", post.predict, *at_rows)
 
 
-def test_an_engine_of_forty_lines_says_that_it_has_not_settled():
-    post = independent("probit", "ep", max_sweeps=1)[1]
-    assert (post.status, post.n_sweeps) == ("not converged", 1)
-    assert "NOT CONVERGED after 1 sweeps" in str(post)
-
-
 @every_case("engine", ENGINES)
-def test_everything_is_there(engine):
+def test_everything_is_there_and_a_copy_predicts(engine):
     post = posterior(engine)
     assert isinstance(post, Posterior)
     assert post.converged
@@ -142,11 +136,6 @@ def test_everything_is_there(engine):
     assert solution_of(post).held_rows == 40
     for name in (n for n in dir(Solution) if not n.startswith("_")):
         assert hasattr(solution_of(post), name), name
-
-
-@every_case("engine", ENGINES)
-def test_a_copy_predicts(engine):
-    post = posterior(engine)
     copy = pickle.loads(pickle.dumps(post))
     np.testing.assert_array_equal(copy.predict(*at(engine)), post.predict(*at(engine)))
     assert copy.log_evidence == post.log_evidence
@@ -156,16 +145,18 @@ def test_a_copy_predicts(engine):
         refuses("without its rows", copy.loo)
 
 
-@every_case("engine", ENGINES)
+@every_case("engine", [*ENGINES, "forty lines"])
 def test_what_is_not_settled_is_said_alike(engine):
-    words = r"not converged after 1 sweeps: the sites still change by .* \(tol 1e-09\), most of all"
-    with pytest.warns(ConvergenceWarning, match=words) as said:
-        post = posterior(engine, max_sweeps=1)
-    assert all(len(str(one.message)) < 400 for one in said)
-    assert (post.status, post.n_sweeps) == ("not converged", 1)
-    assert not post.converged
+    if engine == "forty lines":
+        post = independent("probit", "ep", max_sweeps=1)[1]
+    else:
+        words = r"not converged after 1 sweeps: the sites still change by .* \(tol 1e-09\), most of"
+        with pytest.warns(ConvergenceWarning, match=words) as said:
+            post = posterior(engine, max_sweeps=1)
+        assert all(len(str(one.message)) < 400 for one in said)
+        assert post.check()[0].startswith("the sites are not converged")
+    assert (post.status, post.n_sweeps, post.converged) == ("not converged", 1, False)
     assert "NOT CONVERGED after 1 sweeps" in str(post)
-    assert post.check()[0].startswith("the sites are not converged")
 
 
 @every_case("engine", ENGINES)
@@ -198,7 +189,7 @@ def test_prior_means(engine):
 
 
 @every_case("engine", ENGINES)
-def test_new_points_may_be_named(engine):
+def test_new_points_may_be_named_and_what_is_missing_is(engine):
     post = posterior(engine)
     names = post._solution.where
     named = dict(zip(names, at(engine), strict=True))
@@ -208,11 +199,6 @@ def test_new_points_may_be_named(engine):
     refuses(f"at most {len(names)} positional", post.predict, *at(engine), 0.3, error=TypeError)
     with pytest.raises(TypeError, match=f"multiple values for argument '{names[0]}'"):
         post.predict(at(engine)[0], **named)
-
-
-@every_case("engine", ENGINES)
-def test_what_is_missing_is_named(engine):
-    post = posterior(engine)
     refuses("go together", post.predict)
     refuses("from 0 to 39, got 40 to 40", post.loo, [40])
     refuses("whole numbers", post.loo, [0.5])

@@ -98,13 +98,9 @@ def by_torch(name, precision, mu, sigma, y):
     kind = {"double": torch.float64, "single": torch.float32}[precision]
     mu, sigma, y = (torch.as_tensor(a, dtype=kind) for a in (mu, sigma, y))
     call, methods = every_value(functions, name, y), methods_of(name)
-    by_mu, by_sigma = (
-        torch.func.jvp(call, (mu, sigma), tangents)[1]
-        for tangents in (
-            (torch.ones_like(mu), torch.zeros_like(mu)),
-            (torch.zeros_like(mu), torch.ones_like(mu)),
-        )
-    )
+    one, none = torch.ones_like(mu), torch.zeros_like(mu)
+    tangents = (one, none), (none, one)
+    by_mu, by_sigma = (torch.func.jvp(call, (mu, sigma), each)[1] for each in tangents)
     m, s = mu.clone().requires_grad_(), sigma.clone().requires_grad_()
     found = {}
     for k, (method, value) in enumerate(zip(methods, call(m, s), strict=True)):
@@ -156,11 +152,8 @@ def agrees(found, name, method, precision):
     # Between two numbers of this precision nothing is seen of a density that has moved there.
     seen = ~(std < np.finfo(found[0].dtype).eps * np.abs(mean - mu))
     spline = SPLINE if method == "sigma_star" else 0.0
-    tolerances = (
-        (digits, least * value_unit),
-        (slope_digits, least * slope_unit + spline),
-        (slope_digits, least * slope_unit + spline),
-    )
+    of_slopes = slope_digits, least * slope_unit + spline
+    tolerances = (digits, least * value_unit), of_slopes, of_slopes
     for got, right, (relative, absolute) in zip(found, want[method], tolerances, strict=True):
         compared = np.isfinite(right) & (np.abs(right) < LARGEST[precision]) & seen
         # Expected counts of wide cavities overflow in single precision, two cells of five.
@@ -179,10 +172,6 @@ def compare_with_kernels(library, precision, name):
             agrees(values, name, method, precision)
         except AssertionError as error:
             raise AssertionError(f"{method}, {direction}: {error}") from error
-
-
-def test_every_likelihood_is_observed():
-    assert set(OBSERVED) == set(likelihoods.names())
 
 
 @every_case("precision", DIGITS)
@@ -215,6 +204,7 @@ def test_numbers_of_python_have_the_default_type_of_jax():
 
 @every_case("name", OBSERVED)
 def test_widths_that_are_not_positive_are_nan(name):
+    assert set(OBSERVED) == set(likelihoods.names())
     pytest.importorskip("torch", reason="the extra torch is not installed")
     sigma, y = np.array([-1.0, 0.0]), np.array(OBSERVED[name][:1] * 2)
     for values in by_torch(name, "double", np.zeros(2), sigma, y).values():

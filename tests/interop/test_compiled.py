@@ -11,15 +11,6 @@ from qpruntime.interop.compiled import NAMES
 from tests.tools.cases import every_case
 
 
-def loop_over(kernel):
-    @numba.njit
-    def loop(mu, sigma, y, found):
-        for i in range(mu.size):
-            found[i] = kernel(mu[i], sigma[i], y[i])
-
-    return loop
-
-
 @pytest.mark.slow
 @every_case("name", ["probit", "heaviside"])
 def test_a_compiled_loop_has_the_numbers_of_the_method(name):
@@ -28,7 +19,14 @@ def test_a_compiled_loop_has_the_numbers_of_the_method(name):
     mu, sigma = 4.0 * rng.standard_normal(300), 10.0 ** rng.uniform(-3.0, 3.0, 300)
     y, found = rng.choice([-1.0, 1.0], 300), np.empty(300)
     own = functions(name)
-    loop_over(own.kernel("sigma_star"))(mu, sigma, y, found)
+    kernel = own.kernel("sigma_star")
+
+    @numba.njit
+    def loop(mu, sigma, y, found):
+        for i in range(mu.size):
+            found[i] = kernel(mu[i], sigma[i], y[i])
+
+    loop(mu, sigma, y, found)
     np.testing.assert_allclose(found, own.sigma_star(mu, sigma, y), rtol=1e-15, atol=0.0)
 
 

@@ -56,9 +56,10 @@ def test_enough_sets_without_any_file():
         found = [raw_data.load(name) for name in raw_data.names(kind)]
         assert [s.number for s in found if s] == [n for n, s in enumerate(found, 1) if s]
         counts[kind] = sum(s is not None for s in found)
-    assert counts["classes"] >= 25
-    assert counts["numbers"] >= 10
-    assert counts["counts"] >= 5
+    assert all(counts[kind] >= n for kind, n in (("classes", 25), ("numbers", 10), ("counts", 5)))
+    assert set(report.REASONS) <= set(raw_data.names())
+    with pytest.raises(KeyError, match="unknown data set 'titanic'; known are breast_cancer"):
+        raw_data.load("titanic")
 
 
 @every_case("name", raw_data.names())
@@ -84,11 +85,6 @@ def test_sets_of_the_directory():
     assert all(raw_data.load(name, DATA) is not None for name in raw_data.names())
 
 
-def test_unknown_set():
-    with pytest.raises(KeyError, match="unknown data set 'titanic'; known are breast_cancer"):
-        raw_data.load("titanic")
-
-
 def test_scores_are_those_of_scikit_learn():
     rng = np.random.default_rng(1)
     train, test = np.arange(20), np.arange(20, 40)
@@ -98,15 +94,13 @@ def test_scores_are_those_of_scikit_learn():
     assert found["loss"] == pytest.approx(log_loss(raw.y[test], np.exp(log_p)), rel=1e-12)
     assert found["error_rate"] == np.mean(log_p.argmax(axis=1) != raw.y[test])
     raw = tiny("counts")
-    rate = rng.uniform(0.5, 2.0, 20)
-    found = raw_fits.score(raw, train, test, (rate, None), raw.exposure[test])
-    expected = mean_poisson_deviance(raw.y[test], rate * raw.exposure[test])
-    assert found["loss"] == pytest.approx(expected, rel=1e-12)
     # A rate of 0 has a finite deviance, as of half an event.
-    least = 0.5 / raw.exposure[train].sum()
-    found = raw_fits.score(raw, train, test, (np.zeros(20), None), raw.exposure[test])
-    expected = mean_poisson_deviance(raw.y[test], least * raw.exposure[test])
-    assert found["loss"] == pytest.approx(expected, rel=1e-12)
+    least = np.full(20, 0.5 / raw.exposure[train].sum())
+    rate = rng.uniform(0.5, 2.0, 20)
+    for given, counted in ((rate, rate), (np.zeros(20), least)):
+        found = raw_fits.score(raw, train, test, (given, None), raw.exposure[test])
+        expected = mean_poisson_deviance(raw.y[test], counted * raw.exposure[test])
+        assert found["loss"] == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +163,3 @@ def test_report_names_the_lost_and_parts_the_halves(tmp_path):
     assert len(rows) == 9
     got = {r["set"]: float(r["loss"]) for r in rows if r["model"] == "ours"}
     assert got == pytest.approx({raw.name: losses[raw.number] for raw in sets})
-
-
-def test_reasons_are_of_sets_that_exist():
-    assert set(report.REASONS) <= set(raw_data.names())

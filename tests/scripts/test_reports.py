@@ -33,16 +33,11 @@ def kept(tmp_path, monkeypatch):
     return tables.Table("kept.jsonl", columns, group=("set",), where=lambda r: r["set"] != "c")
 
 
-def test_groups_are_lines_in_the_order_of_the_file(kept):
+def test_groups_are_lines_in_the_order_of_the_file_or_sorted(kept):
     assert kept() == HEAD + "| b | 2.0 | 3 | 1 |\n| a | 2.0 | 2 | 0 |"
-
-
-def test_groups_are_sorted_where_that_is_asked_for(kept):
     found = kept._replace(order=lambda key: key)()
     assert found == HEAD + "| a | 2.0 | 2 | 0 |\n| b | 2.0 | 3 | 1 |"
-
-
-def test_without_fields_every_record_is_a_line(kept):
+    # Without fields every record is a line.
     assert kept._replace(group=(), where=None)().count("\n") == 1 + len(LINES)
     assert kept([]) == HEAD.rstrip("\n")
 
@@ -108,12 +103,9 @@ def test_the_last_of_records_that_agree_counts():
     assert shown._replace(last=())(rows).endswith("| 3.0 | 3 |")
 
 
-def test_marks_of_columns():
+def test_marks_of_columns_and_numbers_for_people():
     assert tables.table(["a", "b"], [["1", "2"]], right=1) == "| a | b |\n|---|---:|\n| 1 | 2 |"
     assert tables.table(["a", "b"], [["1", "2"]]) == "| a | b |\n|---|---|\n| 1 | 2 |"
-
-
-def test_numbers_for_people():
     assert tables.number(None) == "–"
     assert tables.number(0.012345, "s") == "0.0123 s"
     assert tables.number(12345.6, "x") == tables.spaced(12345.6) == "12 346"
@@ -127,8 +119,7 @@ def test_workers_import_what_they_are_sent(tmp_path):
     """From the archive alone: the checkout is elsewhere."""
     path = cluster._archive(tmp_path)
     code = (
-        "import scripts.records as r, scripts.benchmarks.data.protocol as p; "
-        "print(r.__file__, p.Task('a', 'main', 0, 1))"
+        "import scripts.benchmarks.data.protocol as p; print(p.__file__, p.Task('a', 'main', 0, 1))"
     )
     done = python("-c", code, cwd=tmp_path, environment={"PYTHONPATH": str(path)})
     assert done.stdout.startswith(str(path))

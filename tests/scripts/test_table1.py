@@ -6,6 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 
 from scripts import cluster, command_line
 from scripts.benchmarks.data import paper, protocol
@@ -18,8 +19,6 @@ from tests.tools.dask_cluster import RealCluster, until
 from tests.tools.script_modules import DATA, TOP, command, needs_data, run_script
 
 Task = protocol.Task
-
-KEPT = RESULTS / "table1.json"
 
 
 def fake(data, block, turn, fold, ntll=0.1, methods=("ep", "qp")):
@@ -74,8 +73,13 @@ def test_results_survive_a_torn_line(tmp_path):
     results.add(fake("wine1", "main", 0, 1))
     again = Records(path, Task)
     assert set(again.records) == {Task("wine1", "main", 0, k) for k in (0, 1)}
-    assert Task("wine1", "main", 0, 1) in again
     assert again.records == results.records
+
+
+def words(folder, *more):
+    """Return arguments of one round of a small set, whose data are nowhere."""
+    kept = ["--kept", str(folder / "f"), "--out", str(folder)]
+    return ["table1", "--data", "x", "--sets", "wine1", "--rounds", "1", *kept, *more]
 
 
 def test_stopped_and_started_again_it_repeats_none(tmp_path, monkeypatch, capsys):
@@ -90,8 +94,7 @@ def test_stopped_and_started_again_it_repeats_none(tmp_path, monkeypatch, capsys
 
     monkeypatch.setattr(experiment, "run", stop)
     monkeypatch.setattr(paper, "load", lambda name, directory, download: (None, None))
-    arguments = ["table1", "--data", "x", "--sets", "wine1", "--rounds", "1", "--blocks", "main"]
-    arguments += ["--workers", "1", "--kept", str(tmp_path / "f"), "--out", str(tmp_path)]
+    arguments = words(tmp_path, "--blocks", "main", "--workers", "1")
     assert [command_line.main("studies", arguments) for _ in range(4)] == [130, 130, 0, 0]
     assert "the same command goes on" in capsys.readouterr().err
     assert [task for task in calls if task] == [Task("wine1", "main", 0, k) for k in range(10)]
@@ -101,12 +104,9 @@ def test_stopped_and_started_again_it_repeats_none(tmp_path, monkeypatch, capsys
 @needs_data
 def test_a_real_cluster_that_loses_workers_and_its_scheduler(tmp_path):
     def arguments(name, *more):
-        return command(
-            "studies",
-            "table1",
-            *("--data", DATA, "--sets", "mining", "--rounds", 20, "--blocks", "main"),
-            *("--kept", tmp_path / name, "--out", tmp_path / "out", *more),
-        )
+        given = "--data", DATA, "--sets", "mining", "--rounds", 20, "--blocks", "main"
+        kept = "--kept", tmp_path / name, "--out", tmp_path / "out"
+        return command("studies", "table1", *given, *kept, *more)
 
     def done():
         return folds.read_bytes().count(b"\n") if folds.exists() else 0
@@ -116,21 +116,13 @@ def test_a_real_cluster_that_loses_workers_and_its_scheduler(tmp_path):
     (tmp_path / "logs").mkdir()
     with RealCluster(tmp_path / "logs", workers=3) as real:
         real.wait_for_workers(3)
-        run = subprocess.Popen(
-            arguments("cluster", "--scheduler", real.address),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=TOP,
-        )
+        command_words = arguments("cluster", "--scheduler", real.address)
+        run = subprocess.Popen(command_words, stderr=subprocess.PIPE, text=True, cwd=TOP)
         assert until(lambda: done() >= 2, run)
         real.workers[0].kill()
         real.add_worker()
         assert until(lambda: done() >= 5, run)
-        real.scheduler.kill()
-        real.scheduler.wait()
-        real.start_scheduler()
-        real.add_worker()
+        real.restart()
         _, err = run.communicate(timeout=300)
     assert run.returncode == 0, err
     assert "Traceback" not in err
@@ -142,40 +134,36 @@ def test_a_real_cluster_that_loses_workers_and_its_scheduler(tmp_path):
     assert folds.read_bytes().count(b"\n") == 40
 
 
-def test_no_scheduler_is_one_clear_error(tmp_path, monkeypatch, capsys):
+def test_no_scheduler_and_no_data_are_one_clear_error_each(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(paper, "load", lambda name, directory, download: (None, None))
-    arguments = ["table1", "--data", "x", "--sets", "wine1", "--rounds", "1", "--timeout", "0.5"]
-    arguments += ["--kept", str(tmp_path / "f"), "--out", str(tmp_path)]
-    assert command_line.main("studies", [*arguments, "--scheduler", "tcp://127.0.0.1:9"]) == 1
+    arguments = words(tmp_path, "--timeout", "0.5", "--scheduler")
+    assert command_line.main("studies", [*arguments, "tcp://127.0.0.1:9"]) == 1
     err = capsys.readouterr().err.splitlines()[-1]
     assert err.startswith("error: no scheduler answers at tcp://127.0.0.1:9 within 0.5 s")
     assert "finished fits are kept, to go on: python" in err
-    assert command_line.main("studies", [*arguments, "--scheduler", "nowhere"]) == 2
+    assert command_line.main("studies", [*arguments, "nowhere"]) == 2
+    capsys.readouterr()
+
+    def absent(name, directory, download):
+        raise paper.DataError("x is missing; its address is y")
+
+    monkeypatch.setattr(paper, "load", absent)
+    assert command_line.main("studies", words(tmp_path)) == 1
+    assert capsys.readouterr().err == "error: x is missing; its address is y\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--data", "x", "--rounds", "0"], "--rounds must be at least 1"),
-        (["--data", "x", "--workers", "0"], "--workers must be at least 1"),
-        (["--data", "x", "--blocks", "grid"], "need --grid"),
-        (["--data", "x", "--sets", "iris"], "invalid choice: 'iris'"),
+        (["--rounds", "0"], "--rounds must be at least 1"),
+        (["--workers", "0"], "--workers must be at least 1"),
+        (["--blocks", "grid"], "need --grid"),
+        (["--sets", "iris"], "invalid choice: 'iris'"),
     ],
 )
 def test_usage(arguments, message):
-    done = run_script("studies", "table1", *arguments)
-    assert done.code == 2
-    assert message in done.err
-
-
-def test_missing_data_is_one_clear_error(tmp_path, capsys, monkeypatch):
-    def absent(name, directory, download):
-        raise paper.DataError("x is missing; its address is y")
-
-    monkeypatch.setattr(paper, "load", absent)
-    arguments = ["table1", "--data", tmp_path, "--kept", tmp_path / "f", "--out", tmp_path]
-    assert command_line.main("studies", arguments) == 1
-    assert capsys.readouterr().err == "error: x is missing; its address is y\n"
+    done = run_script("studies", "table1", "--data", "x", *arguments)
+    assert (done.code, message in done.err) == (2, True)
 
 
 def test_progress_tells_the_time_left(capsys):
@@ -188,13 +176,6 @@ def test_progress_tells_the_time_left(capsys):
     assert shown.endswith("0:00:00 left\n")
 
 
-def test_published_numbers():
-    given = summary.published()
-    assert tuple(given) == paper.NAMES
-    assert given["sonar"]["ntll_vb"] == 693.1
-    assert given["mining"]["te_ep_sd"] == 27
-
-
 def test_report(tmp_path):
     records = [fake("wine1", "main", r, k) for r in range(3) for k in range(10)]
     records += [fake("wine1", "vb", 0, k, methods=("vb",)) for k in range(10)]
@@ -202,17 +183,16 @@ def test_report(tmp_path):
     report.write(records, tmp_path)
     main, vb = json.loads((tmp_path / "table1.json").read_text())["rows"]
     assert (main["rounds"], vb["rounds"]) == (3, 1)
-    assert main["methods"]["ep"]["ntll"]["mean"] == pytest.approx(110.0)
-    assert main["methods"]["ep"]["ntll"]["sd"] == pytest.approx(10.0)
-    assert main["methods"]["ep"]["ntll"]["se"] == pytest.approx(10.0 / 3**0.5)
+    ntll = main["methods"]["ep"]["ntll"]
+    known = {"mean": 110.0, "sd": 10.0, "se": 10.0 / 3**0.5}
+    assert {name: ntll[name] for name in known} == pytest.approx(known)
     assert main["methods"]["qp"]["ntll_rounds"] == pytest.approx([99.0, 109.0, 119.0])
     assert main["qp_against_ep"]["won"] == 1.0
     assert main["qp_against_ep"]["difference"] == pytest.approx(-1.0)
     text = (tmp_path / "table1.md").read_text()
     assert "| Wine1 (1 v 2) | 3/1 | 10.0 ± 0.0 |" in text
     assert "| *published* | 100 | 1.5 ± 0.5 |" in text
-    with (tmp_path / "table1.csv").open() as file:
-        lines = list(csv.DictReader(file))
+    lines = list(csv.DictReader((tmp_path / "table1.csv").read_text().splitlines()))
     assert [line["method"] for line in lines] == ["ep", "qp", "vb"]
     assert lines[1]["ntll_published"] == "47.4"
 
@@ -225,17 +205,14 @@ def test_corrected_test_is_the_textbook_one():
         record["methods"]["qp"]["ntll"] = record["methods"]["ep"]["ntll"] + value / 1000.0
     found = summary.paired(records, "qp", "ep", "ntll")
     t = d.mean() / (d.std(ddof=1) * np.sqrt(1 / 20 + 1 / 9))
-    from scipy.stats import t as student
-
     assert found["p"] == pytest.approx(2 * student.sf(abs(t), 19), rel=1e-6)
     assert found["won"] == pytest.approx((d < 0).mean())
 
 
 @pytest.fixture(scope="module")
 def kept():
-    if not KEPT.is_file():
-        pytest.skip("no kept results")
-    return {(r["data"], r["block"]): r for r in json.loads(KEPT.read_text())["rows"]}
+    rows = json.loads((RESULTS / "table1.json").read_text())["rows"]
+    return {(r["data"], r["block"]): r for r in rows}
 
 
 @needs_data
@@ -257,6 +234,9 @@ def test_one_round_again_gives_the_kept_numbers(data, kept):
 
 
 def test_kept_results_agree_with_the_paper(kept):
+    given = summary.published()
+    assert tuple(given) == paper.NAMES
+    assert (given["sonar"]["ntll_vb"], given["mining"]["te_ep_sd"]) == (693.1, 27)
     for entry in summary.agreement({"rows": list(kept.values())}):
         if entry["method"] in ("ep", "qp"):
             assert abs(entry["deviations"]) <= entry["allowed"], entry

@@ -34,12 +34,13 @@ def changed(**fields):
     return json.dumps({k: v for k, v in document.items() if v is not GONE})
 
 
-def test_round_trip():
+def test_round_trip_of_finite_numbers():
     text = METADATA.to_json()
     again = Metadata.from_json(text, "file")
-    assert again == METADATA
+    assert again == Metadata.from_json(text.encode(), "file") == METADATA
     assert again.to_json() == text
-    assert Metadata.from_json(text.encode(), "file") == METADATA
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        replace(METADATA, certificate={"error": math.nan}).to_json()
 
 
 def test_paper_grid():
@@ -74,8 +75,8 @@ def test_axis_refuses(start, stop, step, words):
 
 @every_case("text", ["", "{", "nonsense", b"\xff\xfe", "[1]", "3", "null"])
 def test_not_a_document(text):
-    with pytest.raises(TableError, match=r"^file: metadata is not plain JSON"):
-        Metadata.from_json(text, "file")
+    words = r"^file: metadata is not plain JSON"
+    refuses(words, Metadata.from_json, text, "file", error=TableError)
 
 
 @every_case(
@@ -109,15 +110,10 @@ BAD_AXES = [
 ]
 
 
-@every_case(
-    ("kind", "count"), [("grid", 0), ("grid", 1), ("grid", 3), ("compact", 0), ("compact", 3)]
-)
-def test_number_of_axes(kind, count):
-    with pytest.raises(TableError, match="metadata field 'axes' is"):
-        Metadata.from_json(changed(kind=kind, axes=[AXIS] * count), "file")
-
-
-def test_axes_of_one_interval_and_shapes_of_compact_tables():
+def test_axes_of_one_interval_their_number_and_shapes_of_compact_tables():
+    for kind, count in (("grid", 0), ("grid", 1), ("grid", 3), ("compact", 0), ("compact", 3)):
+        text = changed(kind=kind, axes=[AXIS] * count)
+        refuses("metadata field 'axes' is", Metadata.from_json, text, "file", error=TableError)
     assert Axis.from_step("mu", 0.0, 1.0, 1.0).nodes().tolist() == [0.0, 1.0]
     refuses("at least 2 nodes", Axis, "mu", 0.0, 1.0, 1)
     u, v = Axis("u", 0.0, 1.0, 113), Axis("v", 0.0, 1.0, 241)
@@ -139,11 +135,8 @@ MALFORMED = "metadata is incomplete or malformed"
         ("axes", [[axis, AXIS] for axis in BAD_AXES], MALFORMED),
         ("axes", [[AXIS, axis] for axis in BAD_AXES], MALFORMED),
         ("likelihood", [GONE, None, 3, ["probit"]], "likelihood"),
-        (
-            "outcomes",
-            [GONE, [], None, 1.0, ["1"], [True], [10**15], [[1.0]], [0.0, 2.0]],
-            "outcomes",
-        ),
+        ("outcomes", [GONE, [], None, 1.0, ["1"], [True], [10**15]], "outcomes"),
+        ("outcomes", [[[1.0]], [0.0, 2.0]], "outcomes"),
         ("dtype", [GONE, "float16", ">f8", "object", None, ["float64"]], "dtype"),
         ("byte_order", ["big", None], "byte_order"),
         ("kind", ["spline", None, [], {}], "kind"),
@@ -159,8 +152,3 @@ def test_bad_field(name, values, words):
     for value in values:
         with pytest.raises(TableError, match=f"^file: .*{words}"):
             Metadata.from_json(changed(**{name: value}), "file")
-
-
-def test_only_finite_numbers_are_written():
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        Metadata(**(vars(METADATA) | {"certificate": {"error": math.nan}})).to_json()

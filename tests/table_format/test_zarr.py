@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import struct
 import subprocess
@@ -14,6 +15,7 @@ import zarr
 from google_crc32c import value as crc32c
 from numcodecs import blosc
 from numcodecs.blosc import SHUFFLE, compress
+from scipy.interpolate import BSpline
 
 from qpruntime import TableError, open_table, project
 from qpruntime.table_format import zarr as table_format_zarr
@@ -101,8 +103,6 @@ def test_xarray_finds_a_node_by_its_labels(grid, small_table):
 def test_coordinates_of_splines_are_where_their_coefficients_belong(files):
     """The sum of c_j times the centres of B-splines is the identity, for every spline."""
     group, _ = convert(files("probit"))
-    from scipy.interpolate import BSpline
-
     metadata = open_table(group).metadata
     with xarray.open_zarr(group, chunks=None) as data:
         for name, axis in zip("uv", metadata.axes, strict=True):
@@ -120,9 +120,6 @@ def test_bands_of_surfaces_have_names(files):
         # What `fuzz.surfaces` holds everywhere.
         found = data[DATASET].isel(y=0, mu=3, log10_sigma=4).values
         np.testing.assert_array_equal(found, [-1.0, 0.1, -0.1, -0.05])
-
-
-# What opening finds
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -155,10 +152,9 @@ def test_missing_and_short_files(files, kind):
 
 
 def test_swapped_chunks(grid):
-    one, other = grid / DATASET / "c/0/0/0", grid / DATASET / "c/0/1/0"
-    first, second = one.read_bytes(), other.read_bytes()
-    one.write_bytes(second)
-    other.write_bytes(first)
+    files = grid / DATASET / "c/0/0/0", grid / DATASET / "c/0/1/0"
+    for path, content in zip(files, [path.read_bytes() for path in files[::-1]], strict=True):
+        path.write_bytes(content)
     refuses("data hash", open_table, grid, error=TableError)
 
 
@@ -172,16 +168,15 @@ def test_files_that_do_not_belong_are_never_opened(grid):
 
 def test_pipes_devices_and_vast_files_are_not_read(grid):
     chunk = grid / DATASET / "c/0/0/0"
-    chunk.unlink()
-    os.mkfifo(chunk)
-    refuses("not a file of at most", open_table, grid, error=TableError)
-    chunk.unlink()
-    chunk.symlink_to("/dev/zero")
-    refuses("not a file of at most", open_table, grid, error=TableError)
-    chunk.unlink()
-    with chunk.open("wb") as file:
-        file.truncate(1 << 40)
-    refuses("not a file of at most", open_table, grid, error=TableError)
+
+    def vast():
+        chunk.touch()
+        os.truncate(chunk, 1 << 40)
+
+    for make in (lambda: os.mkfifo(chunk), lambda: chunk.symlink_to("/dev/zero"), vast):
+        chunk.unlink()
+        make()
+        refuses("not a file of at most", open_table, grid, error=TableError)
 
 
 def forge(group, change, *, sealed=True):
@@ -217,13 +212,11 @@ def test_hostile_metadata(grid, name, sealed, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.parametrize(
-    "page",
-    [b"", b"{", b"[]", b"null", b'{"attributes":1}', b'{"attributes":{"metadata":3}}', b"\xff"],
-)
-def test_documents_that_are_none(grid, page):
-    (grid / "zarr.json").write_bytes(page)
-    refuses(grid.name, open_table, grid, error=TableError)
+def test_documents_that_are_none(grid):
+    attributes = (b'{"attributes":1}', b'{"attributes":{"metadata":3}}')
+    for page in (b"", b"{", b"[]", b"null", b"\xff", *attributes):
+        (grid / "zarr.json").write_bytes(page)
+        refuses(grid.name, open_table, grid, error=TableError)
 
 
 CODECS = {
@@ -321,29 +314,22 @@ def test_mutated_chunks_with_right_checksums(grid, count):
     assert "decompressed" in kinds[0]
 
 
-# Where the data go
-
-
 def test_a_large_grid_is_materialised_once(grid, cache, monkeypatch):
     sha256 = open_table(grid).sha256
     assert [p.name for p in cache.iterdir()] == [f"{sha256}.data"]
     assert (cache.stat().st_mode & 0o077) == 0
-    wrapped = counting(table_format_zarr._decompress)
-    monkeypatch.setattr(table_format_zarr, "_decompress", wrapped)
+    seen, plain = set(), table_format_zarr._decompress
+
+    def counting(content, array, source):
+        seen.add(array.name)
+        return plain(content, array, source)
+
+    monkeypatch.setattr(table_format_zarr, "_decompress", counting)
     table = open_table(grid)
-    assert {array.name for array in wrapped.seen} == {"y", "mu", "log10_sigma"}
+    assert seen == {"y", "mu", "log10_sigma"}
     assert isinstance(table.values.base, np.memmap)
     assert open_table(grid, verify=True).sha256 == sha256
-    assert DATASET in {array.name for array in wrapped.seen}
-
-
-def counting(function):
-    def wrapped(content, array, source):
-        wrapped.seen.append(array)
-        return function(content, array, source)
-
-    wrapped.seen = []
-    return wrapped
+    assert DATASET in seen
 
 
 def test_small_tables_leave_nothing(files, cache):
@@ -446,25 +432,17 @@ def test_found_by_name(files, tmp_path, monkeypatch):
     # Without a grid the table that ships is found.
     assert open_table("probit").metadata.kind == "compact"
     shutil.move(tmp_path / "probit-surfaces.zarr", tmp_path / "installed")
-    import pickle
-
     again = pickle.loads(pickle.dumps(fitted))  # by its hash, under another name
     assert again.path == tmp_path / "installed" / "probit-surfaces.zarr"
 
 
-def test_a_directory_that_is_none(tmp_path):
+def test_a_directory_that_is_none_and_packages_that_are_missing(tmp_path, grid, monkeypatch):
     refuses("a directory, not a zarr table", open_table, tmp_path, error=TableError)
     zarr.create_group(tmp_path / "x.zarr")
     refuses("without the metadata of a table", open_table, tmp_path / "x.zarr", error=TableError)
-
-
-def test_packages_that_are_missing_are_named(grid, monkeypatch):
     monkeypatch.setitem(sys.modules, "google_crc32c", None)
-    with pytest.raises(TableError, match=r"need google_crc32c: run pip install '\.\[zarr\]' in"):
-        open_table(grid)
-
-
-# Conversion
+    words = r"need google_crc32c: run pip install '\.\[zarr\]' in"
+    refuses(words, open_table, grid, error=TableError)
 
 
 def test_conversion_refuses(files, tmp_path, small_chunks):

@@ -234,7 +234,7 @@ def settle_parallel(
             unit = np.concatenate([variance, np.sqrt(np.abs(variance))])
         counts = no_counts()
         # Far from the fixed point one step of the means is too few if the prior is wide: the
-        # iteration then wanders (test_iterate_cold_start.py). Near it a second one gains nothing.
+        # iteration then wanders (test_iterate.py). Near it a second one gains nothing.
         steps = 2 if change > _FAR_CHANGE else int(not is_first or sites.tau.any())
         sites, *changes = factor.propose(problem, (variance, kept), sites, steps, counts)
         proposed = Sites(*changes)

@@ -126,7 +126,7 @@ def revise(
 # exp(eta' x - x' J x / 2), J = sigma e0 e0' + E (g, 1)(g, 1)'. An observation changes D or sigma
 # alone, and every step is a sum of terms of one sign if sites are positive. Relative errors
 # therefore stay near 1e-15 at steps of 1e-12 length-scales and at variances of 1e10
-# (tests/inference/markov/test_infer_extremes.py). One buffer (N, 5) has the messages from the other
+# (tests/inference/markov/test_infer.py). One buffer (N, 5) has the messages from the other
 # direction ahead of the pass, and those of the pass behind it. `edges` (4, 5) are the messages that
 # the forward and backward passes begin with, and those they end with.
 

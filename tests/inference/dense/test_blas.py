@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -48,8 +49,8 @@ def test_as_lapack(n, hands):
     np.testing.assert_allclose(lower, wanted, rtol=0.0, atol=1e-9)
     # The residual has no condition: A is 1e4.
     np.testing.assert_allclose(np.tril(lower @ lower.T), np.tril(A), rtol=0.0, atol=1e-10)
-    inverse = np.tril(blas.inverse_triangle(wanted))
-    np.testing.assert_allclose(inverse, np.tril(dtrtri(wanted, lower=1)[0]), rtol=0, atol=1e-11)
+    inverse, known = blas.inverse_triangle(wanted), dtrtri(wanted, lower=1)[0]
+    np.testing.assert_allclose(np.tril(inverse), np.tril(known), rtol=0, atol=1e-11)
     square, known = blas.square(wanted.copy(order="F")), dlauum(wanted, lower=1)[0]
     np.testing.assert_allclose(np.tril(square), np.tril(known), rtol=1e-12, atol=1e-9)
     columns = np.asfortranarray(np.random.default_rng(0).standard_normal((n, 300)))
@@ -139,36 +140,24 @@ def test_errors_of_all_threads_are_waited_for(hands):
     assert len(ended) == count >= 1
 
 
-class NoThreads:
-    """A pool that queues what it cannot start, as that of Python does."""
-
-    def __init__(self):
-        self.queued = []
-
-    def submit(self, function, *arguments):
-        self.queued.append((function, arguments))
-        raise RuntimeError("can't start new thread")
-
-
 def test_without_further_threads(hands, monkeypatch):
-    pool, done = NoThreads(), []
+    """A pool queues what it cannot start, as that of Python does."""
+    pool = mock.Mock()
+    pool.submit.side_effect = RuntimeError("can't start new thread")
     monkeypatch.setattr(threads, "_pool", lambda: pool)
+    done = []
     threads.share([(done.append, (i,)) for i in range(20)])
     assert done == list(range(20))
     # A thread that comes by later finds nothing to do.
-    for function, arguments in pool.queued:
+    for (function, *arguments), _ in pool.submit.call_args_list:
         function(*arguments)
     assert done == list(range(20))
 
 
-def test_a_team_in_a_new_process():
-    before = threads.set_hands(2)
-    try:
+def test_a_team_in_a_new_process(hands):
+    threads.share([(time.sleep, (0.001,)) for _ in range(4)])
+    child = os.fork()
+    if child == 0:
         threads.share([(time.sleep, (0.001,)) for _ in range(4)])
-        child = os.fork()
-        if child == 0:
-            threads.share([(time.sleep, (0.001,)) for _ in range(4)])
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    finally:
-        threads.set_hands(before)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

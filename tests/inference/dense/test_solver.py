@@ -38,19 +38,12 @@ def exact(K, tau, nu, prior):
         inverse = a**-1
         covariance = inverse * k
         shift = mp.matrix((nu - tau * prior).tolist())
-        weights = shift - t * (covariance * shift)
-        tall = t * inverse
-        return {
-            "covariance": to_array(covariance),
-            "mean": prior + to_array(covariance * shift)[:, 0],
-            "weights": to_array(weights)[:, 0],
-            "log_det": float(mp.log(mp.det(a))),
-            "inner": to_array(tall),
-        }
-
-
-def to_array(matrix):
-    return np.array(matrix.tolist(), dtype=float)
+        mean = covariance * shift
+        found = {"covariance": covariance, "inner": t * inverse}
+        found = {name: np.array(part.tolist(), dtype=float) for name, part in found.items()}
+        found["mean"] = prior + np.array(list(mean), dtype=float)
+        found["weights"] = np.array(list(shift - t * mean), dtype=float)
+        return found | {"log_det": float(mp.log(mp.det(a)))}
 
 
 @every_case("scale", [1e-4, 1.0, 1e5])

@@ -1,7 +1,5 @@
 """The sweep with delayed updates against the plain loop, above and below its block sizes."""
 
-import warnings
-
 import numpy as np
 import pytest
 
@@ -25,7 +23,7 @@ def qp(mu, sigma, y):
 
 
 def sites_after(sweeps, K, y, **options):
-    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+    with pytest.warns(ConvergenceWarning):
         post = infer(K, y, max_sweeps=sweeps, tol=1e-300, table="exact", **options)
     assert post.n_sweeps == sweeps
     return post.sites

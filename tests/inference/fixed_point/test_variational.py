@@ -78,9 +78,8 @@ def evidence_by_quadrature(K, y, prior, log_p):
     if len(y) == 1:
         f, log_w = prior + half[0, 0] * t[None], -0.5 * t * t
     else:
-        a, b = np.meshgrid(t, t)
-        f = prior + half @ np.stack([a.ravel(), b.ravel()])
-        log_w = -0.5 * (a.ravel() ** 2 + b.ravel() ** 2)
+        z = np.reshape(np.meshgrid(t, t), (2, -1))
+        f, log_w = prior + half @ z, -0.5 * (z**2).sum(axis=0)
     log_w = log_w + len(y) * np.log((t[1] - t[0]) / np.sqrt(2 * np.pi))
     return np.logaddexp.reduce(log_w + sum(log_p(f[i], y[i]) for i in range(len(y))))
 

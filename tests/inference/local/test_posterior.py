@@ -1,6 +1,4 @@
-"""The nearest rows of a point: the dense posterior where they are all rows, the sparse one where
-nothing is left to correct.
-"""
+"""The nearest rows: the dense posterior where they are all, the sparse one where none correct."""
 
 import pickle
 from dataclasses import replace
@@ -42,15 +40,6 @@ def with_sites(posterior, sites):
     return replace(posterior, _solution=replace(posterior._solution, **left))
 
 
-def as_dense(kernel, y, likelihood, power, **options):
-    """The dense posterior, and the local one by all rows of the same sites."""
-    dense = infer(kernel(X), y, likelihood, "ep", power=power, tol=1e-13, **options)
-    post = infer_sparse(X, y, kernel, Z, likelihood, "ep", power=power, max_sweeps=1000, **options)
-    mean = np.broadcast_to(options.get("mean", 0.0), (48,))
-    tau, nu = dense.sites
-    return dense, with_sites(post, (tau, nu - tau * mean))
-
-
 @every_case(
     "kernel, y, likelihood, options",
     [
@@ -61,7 +50,10 @@ def as_dense(kernel, y, likelihood, power, **options):
 )
 @every_case("power", [1.0, 0.5])
 def test_by_all_rows_it_is_the_dense_posterior(kernel, y, likelihood, options, power):
-    dense, sparse = as_dense(kernel, y, likelihood, power, **options)
+    dense = infer(kernel(X), y, likelihood, "ep", power=power, tol=1e-13, **options)
+    post = infer_sparse(X, y, kernel, Z, likelihood, "ep", power=power, max_sweeps=1000, **options)
+    tau, nu = dense.sites
+    sparse = with_sites(post, (tau, nu - tau * options.get("mean", 0.0)))
     at = 0.1 if "mean" in options else 0.0
     # Noise is of each row its own: a point where a row is has another.
     expected = dense.predict(kernel(POINTS, X), kernel.diag(POINTS), mean=np.full(len(POINTS), at))

@@ -1,6 +1,4 @@
-"""Rows whose nearest are looked for on the disk: the same numbers as of rows in memory, and nothing
-stays behind.
-"""
+"""Rows whose nearest are looked for on the disk: the numbers of rows in memory; nothing stays."""
 
 import copy
 import gc
@@ -9,6 +7,7 @@ import pickle
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -113,10 +112,8 @@ def test_a_full_disk_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(storage.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     refuses(r"has 1e-06 GB left: let TMPDIR name .* nearest=0", both, 2, tmp_path)
 
-    def refused(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
     monkeypatch.undo()
+    refused = mock.Mock(side_effect=PermissionError(13, "Permission denied"))
     monkeypatch.setattr(storage.tempfile, "TemporaryFile", refused)
     refuses(r"fails \(Permission denied\): let TMPDIR", both, 2, tmp_path)
 

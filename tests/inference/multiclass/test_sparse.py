@@ -41,9 +41,8 @@ def test_dense_inference_under_its_covariances(C, kernels, count, method):
     """All that a posterior has, to rounding: the fixed point is the same one."""
     X, labels, found = drawn(C, kernels)
     Z, new = X[:count], np.random.default_rng(9).normal(size=(6, 2))
-    K, K_star, diagonal = (
-        np.array(part) for part in zip(*(fitc(one, X, Z, new) for one in found), strict=True)
-    )
+    parts = zip(*(fitc(one, X, Z, new) for one in found), strict=True)
+    K, K_star, diagonal = map(np.array, parts)
     if kernels == 1:
         K, K_star, diagonal = K[0], K_star[0], diagonal[0]
     known = infer_classes(K, labels, method, n_classes=C, **OPTIONS)
@@ -52,13 +51,12 @@ def test_dense_inference_under_its_covariances(C, kernels, count, method):
     assert post.converged
     assert post.log_evidence == pytest.approx(known.log_evidence, abs=1e-9)
     np.testing.assert_allclose(post.sites.tau, known.sites.tau, atol=1e-9)
-    np.testing.assert_allclose(post.sites.nu, known.sites.nu, atol=1e-8)
-    np.testing.assert_allclose(post.mean, known.mean, atol=1e-8)
-    np.testing.assert_allclose(post.covariance, known.covariance, atol=1e-8)
-    np.testing.assert_allclose(post.loo(), known.loo(), atol=1e-8)
-    ours, theirs = post.predict(new), known.predict(K_star, diagonal)
-    np.testing.assert_allclose(ours[0], theirs[0], atol=1e-8)
-    np.testing.assert_allclose(ours[1], theirs[1], atol=1e-8)
+    ours, theirs = (
+        (one.sites.nu, one.mean, one.covariance, one.loo(), *one.predict(*at))
+        for one, at in ((post, (new,)), (known, (K_star, diagonal)))
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-8)
     expected = known.predict_log_proba(K_star, diagonal)
     np.testing.assert_allclose(post.predict_log_proba(new), expected, atol=1e-7)
 

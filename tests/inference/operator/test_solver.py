@@ -56,8 +56,7 @@ def test_visits_one_by_one(sweeps):
     _, K, A, y, mean = drawn(7)
     seen, latent = both_sides(K, A, y, mean, "probit", "ep", "sequential", sweeps)
     assert not seen.settled
-    np.testing.assert_allclose(latent.sites.tau, seen.sites.tau, rtol=1e-9, atol=1e-10)
-    np.testing.assert_allclose(latent.sites.nu, seen.sites.nu, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(latent.sites, seen.sites, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("method", ["ep", "qp"])
@@ -70,11 +69,9 @@ def test_preferences_of_the_reference(method):
     A = np.eye(len(x))[winners] - np.eye(len(x))[losers]
     post = infer(K, np.ones(len(A)), method=method, operator=A, tol=1e-11, max_sweeps=400)
     table = 1e-8 if method == "ep" else 3e-6  # the table shipped for the probit
-    np.testing.assert_allclose(post.sites.tau, known["tau"], rtol=0, atol=table)
-    np.testing.assert_allclose(post.sites.nu, known["nu"], rtol=0, atol=table)
-    mean, variance = post.latent()
-    np.testing.assert_allclose(mean, known["item_mean"], rtol=0, atol=table)
-    np.testing.assert_allclose(variance, known["item_variance"], rtol=0, atol=table)
+    sites, items = (known["tau"], known["nu"]), (known["item_mean"], known["item_variance"])
+    np.testing.assert_allclose(post.sites, sites, rtol=0, atol=table)
+    np.testing.assert_allclose(post.latent(), items, rtol=0, atol=table)
     assert abs(post.log_evidence - known["log_evidence"]) < table
     if method == "ep":
         dK = (K - 1e-6 * case["v"] * np.eye(len(x))) * (x[:, None] - x) ** 2 / case["l"] ** 2
@@ -133,10 +130,8 @@ def test_posterior_of_f_by_dense_algebra(rows):
     np.testing.assert_allclose(np.cov(draws.T), S, atol=0.05 * S.max())
     step = 1e-5
     change = squared(x, x, 3.0, 0.9)
-    up, down = (
-        infer(K + s * change, y, method="ep", mean=mean, operator=A, tol=1e-12, max_sweeps=300)
-        for s in (step, -step)
-    )
+    given = {"method": "ep", "mean": mean, "operator": A, "tol": 1e-12, "max_sweeps": 300}
+    up, down = (infer(K + s * change, y, **given) for s in (step, -step))
     slope = (up.log_evidence - down.log_evidence) / (2.0 * step)
     assert abs(post.evidence_gradient(change) - slope) < 1e-6 * max(1.0, abs(slope))
     both = post.evidence_gradient(np.stack([change, K], axis=-1))
@@ -187,10 +182,8 @@ def test_corrections_take_the_functionals(tmp_path):
     along.save(tmp_path / "post")
     for again in (pickle.loads(pickle.dumps(along)), qpruntime.load(tmp_path / "post")):
         np.testing.assert_array_equal(again.latent(), latent)
-        np.testing.assert_array_equal(
-            again.predict(cross, np.array([3.0]), mean=0.0),
-            along.predict(cross, np.array([3.0]), mean=0.0),
-        )
+        predicted = (one.predict(cross, np.array([3.0]), mean=0.0) for one in (again, along))
+        np.testing.assert_array_equal(*predicted)
         refuses("with_covariance", again.corrected_evidence)
         assert again.with_covariance(K).corrected_evidence() == along.corrected_evidence()
         refuses("not the prior covariance", again.with_covariance, 1.01 * K)

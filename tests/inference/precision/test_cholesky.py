@@ -31,10 +31,7 @@ def factorised(Q, order=None):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.integers(1, 400),
-    st.floats(0.0, 0.05),
-    st.integers(0, 2),
-    st.integers(0, 10**6),
+    *(st.integers(1, 400), st.floats(0.0, 0.05), st.integers(0, 2), st.integers(0, 10**6)),
     st.booleans(),
 )
 def test_against_dense_algebra(n, density, dense, seed, ordered):
@@ -71,11 +68,21 @@ def test_large_panels_go_through_blas():
     np.testing.assert_allclose(factor.inverse()[pattern.entries], wanted, atol=1e-15)
 
 
-def test_a_column_that_is_not_positive_definite_is_named():
+def test_matrices_that_are_no_precisions_and_columns_that_are_not_definite():
     Q = random_precision(60, 0.02, 1).tolil()
     Q[17, 17] = -1.0
     pattern, factor = factorised(sparse.csr_array(Q))
     assert int(pattern.symbolic.order[factor.failed]) == 17
+    Q = random_precision(30, 0.1, 0)
+    for other, words in (
+        (Q[:, :-1], "Q must be square"),
+        (sparse.csr_array(sparse.triu(Q)), "some of its entries have no mirror image"),
+        (Q * np.nan, "Q must be finite"),
+    ):
+        refuses(words, factorised, other)
+    pattern, _ = factorised(Q)
+    Q.data[np.flatnonzero(Q.indices != np.repeat(np.arange(30), np.diff(Q.indptr)))[0]] += 0.1
+    refuses(r"mirrored entries differ by 0\.1", pattern.halves, Q)
 
 
 def test_orders_fill_little():
@@ -92,27 +99,11 @@ def test_orders_fill_little():
     plane = sparse.csr_array(sparse.kron(line, line))
     ordered, natural = patterns.analyse(plane), patterns.analyse(plane, np.arange(3600))
     assert ordered.size < 0.6 * natural.size
-
-
-def test_of_crossed_groups_the_larger_goes_first():
     rng = np.random.default_rng(0)
     one, two = rng.integers(0, 300, 6000), rng.integers(0, 40, 6000)
     A = np.zeros((6000, 340))
     A[np.arange(6000), one] = A[np.arange(6000), 300 + two] = 1.0
     assert set(elimination_order(sparse.csr_array(A.T @ A))[:300]) == set(range(300))
-
-
-def test_matrices_that_are_no_precisions():
-    Q = random_precision(30, 0.1, 0)
-    for other, words in (
-        (Q[:, :-1], "Q must be square"),
-        (sparse.csr_array(sparse.triu(Q)), "some of its entries have no mirror image"),
-        (Q * np.nan, "Q must be finite"),
-    ):
-        refuses(words, factorised, other)
-    pattern, _ = factorised(Q)
-    Q.data[np.flatnonzero(Q.indices != np.repeat(np.arange(30), np.diff(Q.indptr)))[0]] += 0.1
-    refuses(r"mirrored entries differ by 0\.1", pattern.halves, Q)
 
 
 def test_memory_and_operations_have_limits(monkeypatch):

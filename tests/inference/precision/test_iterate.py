@@ -1,5 +1,7 @@
 """Crossed groups whose factor is dear: sites approached without factors end where others do."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -37,14 +39,10 @@ def precision(theta):
 @pytest.fixture
 def counted(monkeypatch):
     """Factors that are made, with the approach where `dear` is 0."""
-    made = []
-    plain = Factorised.__init__
-
-    def init(self, *args, **more):
-        made.append(1)
-        plain(self, *args, **more)
-
-    monkeypatch.setattr(Factorised, "__init__", init)
+    made, plain = [], Factorised.__init__
+    monkeypatch.setattr(
+        Factorised, "__init__", lambda *args, **more: made.append(1) or plain(*args, **more)
+    )
 
     def of(dear):
         made.clear()
@@ -135,16 +133,10 @@ def test_what_goes_wrong_within_a_kernel(monkeypatch):
         panels = filled(pattern.symbolic.size, pattern.lower, pattern.halves(P))
         return Factorised(pattern.symbolic, panels, True)
 
-    def failing(error):
-        def replaced(*_):
-            raise error
-
-        return replaced
-
     exact = np.linalg.slogdet(P.toarray())[1]
-    monkeypatch.setattr(cholesky, "_replaced", failing(MemoryError()))
+    monkeypatch.setattr(cholesky, "_replaced", mock.Mock(side_effect=MemoryError))
     assert factor().log_det == pytest.approx(exact, abs=1e-11)
-    monkeypatch.setattr(cholesky, "_replaced", failing(KeyboardInterrupt()))
+    monkeypatch.setattr(cholesky, "_replaced", mock.Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         factor()
     monkeypatch.undo()

@@ -10,7 +10,7 @@ from numpy.polynomial.hermite_e import hermegauss, hermeval
 from scipy import sparse
 from scipy.stats import multivariate_normal
 
-from qpruntime import ConvergenceWarning, InputError, NumericalError, infer, infer_precision, load
+from qpruntime import ConvergenceWarning, NumericalError, infer, infer_precision, load
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision.cholesky import Pattern
 from qpruntime.inference.precision.corrections import quantile_shifts, third_and_fourth
@@ -116,8 +116,8 @@ def test_pairs_that_share_a_level(name):
     shared = np.triu((share[:, few] @ share[:, few].T) > 0.0, 1)
     std = np.sqrt(V.diagonal())
     r = np.where(shared, V / np.outer(std, std), 0.0)
-    fixed = infer(A @ S @ A.T, one.problem.y, one.problem.projector.likelihood, "ep",
-                  mean=one.problem.prior.mean, tol=1e-11)  # fmt: skip
+    given = one.problem.y, one.problem.projector.likelihood, "ep"
+    fixed = infer(A @ S @ A.T, *given, mean=one.problem.prior.mean, tol=1e-11)
     h = fixed._correcting.corrected.found.tilted.hermite
     assert sums.third == pytest.approx(np.sum(r**3 * np.outer(h[:, 3], h[:, 3])) / 6.0, rel=1e-5)
     assert sums.fourth == pytest.approx(np.sum(r**4 * np.outer(h[:, 4], h[:, 4])) / 24.0, rel=1e-5)
@@ -175,9 +175,7 @@ def test_quantile_shifts():
             thirds = h3[i] * h3[k] * He(3, at[0]) * He(3, at[1])
             fourths = h4[i] * h4[k] * He(4, at[0]) * He(4, at[1])
             parts = mixed, thirds + 0.5 * fourths, mixed, thirds
-            coefficients += [
-                weights @ (part * He(n, at[2])) for n, part in enumerate(parts, start=1)
-            ]
+            coefficients += [weights @ (part * He(n, at[2])) for n, part in enumerate(parts, 1)]
         c = coefficients[2]
         shifts = hermeval(z, coefficients) - c**2 * (2.0 * z**3 - 5.0 * z)
         np.testing.assert_allclose(found, shifts, rtol=1e-6)
@@ -192,9 +190,8 @@ def test_coefficients_close_to_normal_are_not_profiled():
         mean, variance = (part[column] for part in post.latent())
         quantiles = post.coefficient(column).quantile([0.025, 0.5, 0.975])
         shift = np.abs((quantiles - mean) / variance**0.5 - [-1.96, 0.0, 1.96]).max()
-        normal += [
-            one is None for one in profiles_unless_normal(solution_of(post), np.array([column]))
-        ]
+        (profile,) = profiles_unless_normal(solution_of(post), np.array([column]))
+        normal.append(profile is None)
         assert shift < 0.05 if normal[-1] else shift > 0.03, (likelihood, deviation, column, shift)
     assert any(normal) < len(normal)
 
@@ -272,8 +269,8 @@ def test_a_pattern_and_sites_of_near_deviations():
     assert warm.log_evidence == pytest.approx(cold.log_evidence, abs=1e-10)
     known = infer_precision(A, near, LABELS, "probit", log_det=np.log(near.diagonal()).sum())
     assert known.log_evidence == pytest.approx(cold.log_evidence, abs=1e-8)
-    with pytest.raises(InputError, match="pattern is of other entries"):
-        infer_precision(A[:30], Q, LABELS[:30], "probit", pattern=pattern)
+    fewer = A[:30], Q, LABELS[:30], "probit"
+    refuses("pattern is of other entries", infer_precision, *fewer, pattern=pattern)
 
 
 def test_the_slope_has_what_changes_of_the_precision_take():
@@ -286,12 +283,9 @@ def test_the_slope_has_what_changes_of_the_precision_take():
     expected = 0.5 * ((change[0] - change[1]) / 2e-6 - post.slope().against(dQ))
     assert post.evidence_gradient(dQ) == pytest.approx(expected, abs=1e-7)
     offset = problem("ar1 poisson")[3]
-    by_offset = np.zeros(40)
-    by_offset[11] = 1e-5
-    both = [
-        posterior("ar1 poisson", offset=offset + sign * by_offset).log_evidence
-        for sign in (1.0, -1.0)
-    ]
+    by_offset = 1e-5 * (np.arange(40) == 11)
+    offsets = offset + by_offset, offset - by_offset
+    both = [posterior("ar1 poisson", offset=moved).log_evidence for moved in offsets]
     assert post.weights[11] == pytest.approx((both[0] - both[1]) / 2e-5, abs=1e-8)
     refuses("entries that Q has not", post.evidence_gradient, np.ones((22, 22)))
     refuses("evidence_gradient takes dK", post.evidence_gradient)
@@ -338,5 +332,9 @@ def test_what_is_refused_afterwards():
     refuses("row 1 equals another one of another group", equal.loo_groups, [0, 1, 0, 1, 1, 1])
     with pytest.warns(ConvergenceWarning, match="not converged after 1 sweeps"):
         posterior("groups probit", max_sweeps=1)
-    with pytest.raises(NumericalError, match="not positive definite at column 3: what the term"):
-        infer_precision(np.eye(4)[:3], np.diag([1.0, 1.0, 1.0, 0.0]), [1, 1, 1], "probit")
+    words, improper = (
+        "not positive definite at column 3: what the term",
+        np.diag([1.0, 1.0, 1.0, 0.0]),
+    )
+    given = np.eye(4)[:3], improper, [1, 1, 1], "probit"
+    refuses(words, infer_precision, *given, error=NumericalError)

@@ -15,6 +15,7 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from qpruntime import InputError, Likelihood
+from qpruntime import _atomic_file as whole_file
 from qpruntime._atomic_file import write_whole
 from qpruntime.dataframes.lazy_rows import as_array, mapped, read, sample
 from qpruntime.inference.sites import Sites
@@ -42,23 +43,21 @@ def one_problem(monkeypatch):
     monkeypatch.setattr(checkpoint, "_problem", lambda engine: PROBLEM)
 
 
-def standing():
+def fit_file(path):
     rng = np.random.default_rng(1)
     theta, state = rng.standard_normal(2), json.dumps(rng.bit_generator.state)
     ended = Optimum(theta, -3.0, 4, 5, True, "converged", theta, theta)
     sites = Sites(rng.random(N), rng.standard_normal(N))
-    return FitState(1, Place(theta, rng.random((M, 2))), (ended,), None, None, sites, state)
+    place = Place(theta, rng.random((M, 2)))
+    FitFile(path, PROBLEM).write(FitState(1, place, (ended,), None, None, sites, state))
 
+    def again():
+        found = FitFile(path, PROBLEM).read(N, 2)
+        optima = [(one.value, one.message, one.theta.tolist()) for one in found.optima]
+        place = found.place.theta.tolist(), found.place.Z.tolist()
+        return found.stages, place, optima, [part.tolist() for part in found.sites], found.random
 
-def told(found):
-    optima = [(one.value, one.message, one.theta.tolist()) for one in found.optima]
-    place = found.place.theta.tolist(), found.place.Z.tolist()
-    return found.stages, place, optima, [part.tolist() for part in found.sites], found.random
-
-
-def fit_file(path):
-    FitFile(path, PROBLEM).write(standing())
-    return lambda: told(FitFile(path, PROBLEM).read(N, 2))
+    return again
 
 
 def sites_file(path):
@@ -206,8 +205,6 @@ def test_whole_files_have_the_permissions_of_others(tmp_path):
 
 def test_a_part_that_another_process_removed_before_it_was_locked(tmp_path, monkeypatch):
     """It looked abandoned; the writer begins another."""
-    from qpruntime import _atomic_file as whole_file
-
     plain, begun = os.fdopen, []
 
     def removed_once(handle, mode):

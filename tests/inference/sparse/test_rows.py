@@ -2,9 +2,12 @@
 
 import errno
 import tracemalloc
+from unittest import mock
 
+import dask.array as da
 import numpy as np
 import pytest
+import zarr
 from sklearn.gaussian_process.kernels import RBF
 
 from qpruntime import ConvergenceWarning, infer_sparse
@@ -34,9 +37,6 @@ def data():
 @pytest.mark.slow
 def test_where_rows_are_makes_no_difference(data, tmp_path):
     """Memory maps, zarr, dask arrays of chunks of any size, also unknown, empty or mixed."""
-    import dask.array as da
-    import zarr
-
     x, y, z = data
     loose = {"tol": 1e-2, "scale": np.linspace(0.5, 2.0, N)}
     plain = infer_sparse(x, y, RBF(), z, **loose)
@@ -92,8 +92,6 @@ def test_what_is_kept_between_passes_changes_no_bit(data, monkeypatch):
 
 
 def test_bad_chunks(data):
-    import dask.array as da
-
     x, y, z = data
     broken = x.copy()
     broken[3 * CHUNK + 5, 1] = np.nan
@@ -109,8 +107,6 @@ def test_bad_chunks(data):
 
 def test_chunks_of_other_types_and_sizes(data):
     """Truth values are numbers, dates and objects are not; blocks of other sizes are found out."""
-    import dask.array as da
-
     x, y, z = data
     mixed = da.concatenate([da.from_array(x[:300] > 0.0), da.from_array((x[300:] > 0.0) * 1.0)])
     plain = infer_sparse((x > 0.0) * 1.0, y, RBF(), z)
@@ -124,9 +120,8 @@ def test_chunks_of_other_types_and_sizes(data):
         infer_sparse(lost, y, RBF(), z)
     # Blocks that are not what their array says.
     short = da.from_array(x, chunks=(100, 2)).map_blocks(lambda part: part[:-1], dtype=float)
-    wide = da.from_array(x, chunks=(100, 2)).map_blocks(
-        lambda part: np.c_[part, part], dtype=float, chunks=((100,) * 10, (2,))
-    )
+    said = {"dtype": float, "chunks": ((100,) * 10, (2,))}
+    wide = da.from_array(x, chunks=(100, 2)).map_blocks(lambda part: np.c_[part, part], **said)
     # Of chunks that threads read at once, any may be the first to say so.
     for inputs in (short, wide):
         refuses(r"X\[\d+:\d+\] has shape", infer_sparse, inputs, y, RBF(), z)
@@ -176,10 +171,7 @@ def test_checkpoints(data, tmp_path, monkeypatch):
 
 def test_a_full_disk_at_a_checkpoint(data, tmp_path, monkeypatch):
     x, y, z = data
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    full = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr("qpruntime.inference.sparse.checkpoint.EVERY", 0.0)
     monkeypatch.setattr("os.fsync", full)
     path = tmp_path / "sites.npz"

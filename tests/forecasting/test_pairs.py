@@ -1,16 +1,17 @@
-"""Cycles and seasons that drift: their covariances, what is chosen, and what is forecast."""
+"""Cycles, drifting seasons and damped trends: covariances, choices and forecasts."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
-from qpruntime import InputError, load
+from qpruntime import load
 from qpruntime.dataframes.readers import DataColumns
 from qpruntime.effects.autoregressive import Autoregressive
-from qpruntime.forecasting import GPForecaster
+from qpruntime.forecasting import GPForecaster, GPPanelForecaster
 from qpruntime.forecasting.families import Scale
-from qpruntime.forecasting.pairs import Cycle
+from qpruntime.forecasting.pairs import Cycle, Damped
 from qpruntime.forecasting.structure import Structure
 from tests.tools.cases import refuses
 
@@ -27,10 +28,8 @@ def covariance(x, y):
 
 def test_a_cycle_is_its_covariance():
     block = Cycle("t", 6.0).bind(DataColumns({"t": TIMES}))
-    Q = block.precision(THETA).toarray()
-    whole = np.linalg.inv(Q)
+    whole = np.linalg.inv(block.precision(THETA).toarray())
     np.testing.assert_allclose(whole[::2, ::2], covariance(TIMES, TIMES), atol=1e-12)
-    assert block.log_det(THETA)[0] == pytest.approx(np.linalg.slogdet(Q)[1], abs=1e-11)
     rows = block.columns(DataColumns({"t": TIMES[::-1].copy()})) @ np.arange(block.size)
     np.testing.assert_array_equal(rows, np.arange(block.size)[::2][::-1])
     # Before, at, between and after the times.
@@ -47,15 +46,6 @@ def test_a_cycle_is_its_covariance():
     labels, readings = block.readings()
     np.testing.assert_array_equal(labels, TIMES)
     assert (readings @ np.arange(block.size)).tolist() == list(range(0, 16, 2))
-
-
-@pytest.mark.parametrize("k", range(3))
-def test_slopes_of_a_cycle_are_differences(k):
-    block, step = Cycle("t", 6.0).bind(DataColumns({"t": TIMES})), 1e-5 * np.eye(3)[k]
-    for function in (block.entries, block.log_det, block.log_prior):
-        high, low = function(THETA + step)[0], function(THETA - step)[0]
-        slope = function(THETA)[1][k]
-        np.testing.assert_allclose((high - low) / 2e-5, slope, rtol=1e-6, atol=1e-6)
 
 
 def test_a_season_that_drifts_has_a_chain_a_phase():
@@ -140,8 +130,8 @@ def test_what_is_asked_for_is_taken_or_refused(tmp_path):
     model.save(tmp_path / "model.qp")
     np.testing.assert_array_equal(load(tmp_path / "model.qp").predict(5), model.predict(5))
     refuses("cycle must be finite and above 2, got 1", GPForecaster(cycle=1.0).fit, y)
-    with pytest.raises(InputError, match="the values show none: say its period"):
-        GPForecaster(cycle=True, seasons=(), **asked).fit(np.random.default_rng(0).poisson(9.0, 30))
+    plain, noise = GPForecaster(cycle=True, seasons=(), **asked), np.random.default_rng(0)
+    refuses("the values show none: say its period", plain.fit, noise.poisson(9.0, 30))
     refuses("drift", GPForecaster(drift="yes").fit, y)
 
 
@@ -163,3 +153,87 @@ def test_a_line_goes_on():
     np.testing.assert_allclose(rise.mean(), 0.02, atol=0.012)
     flat = np.exp(2.0 + 0.2 * rng.normal(size=100))
     assert GPForecaster(**bare).fit(flat).trend_ == "level"
+
+
+EVEN_TIMES = np.arange(41.0)
+DAMPED = np.array([0.3, np.log(7.0)])
+
+
+@pytest.fixture(scope="module")
+def block():
+    return Damped("t", 11).bind(DataColumns({"t": EVEN_TIMES}))
+
+
+def double_integral(s, t):
+    """E (x(s) - x(0)) (x(t) - x(0)) of unit slopes: the integral of exp(-|u - v|/7)."""
+    s, t = min(s, t), max(s, t)
+    ends = np.expm1(-s / 7.0) - np.exp(-(t - s) / 7.0) + np.exp(-t / 7.0)
+    return float(14.0 * s + 49.0 * ends)
+
+
+def test_its_values_are_integrals_of_an_exponential_covariance(block):
+    covariance = np.linalg.inv(block.precision(DAMPED).toarray())
+    times = np.array([0.0, 8.0, 20.0, 47.0, 60.0])
+    design, rest = block.ahead(DataColumns({"t": times}), DAMPED)
+    rows = design.toarray() - design.toarray()[0]
+    found = rows @ covariance @ rows.T
+    slope = covariance[1, 1] / 4.0**2  # knots are 4 apart
+    assert found[1, 2] == pytest.approx(slope * double_integral(8.0, 20.0), rel=1e-9)
+    assert found[2, 3] == pytest.approx(slope * double_integral(20.0, 47.0), rel=1e-9)
+    assert found[3, 3] + rest[3] == pytest.approx(slope * double_integral(47.0, 47.0), rel=1e-9)
+    assert rest[:3].tolist() == [0.0, 0.0, 0.0]
+    # The deviation is the root mean square of the function about its mean over the span.
+    fine = np.linspace(0.0, 40.0, 81)
+    own = np.array([[double_integral(s, t) for s in fine[::8]] for t in fine[::8]])
+    weights = np.full(11, 0.1)
+    weights[[0, -1]] = 0.05  # of the trapezoidal rule
+    mean_square = slope * (weights @ np.diag(own) - weights @ own @ weights)
+    assert mean_square == pytest.approx(np.exp(0.6), rel=0.02)
+
+
+def test_determinants_and_slopes(block):
+    cycle = Cycle("t", 6.0).bind(DataColumns({"t": TIMES}))
+    for own, theta in ((block, DAMPED), (cycle, THETA)):
+        whole = np.linalg.slogdet(own.precision(theta).toarray())[1]
+        assert own.log_det(theta)[0] == pytest.approx(whole, abs=1e-9)
+        for k, step in enumerate(1e-5 * np.eye(len(theta))):
+            for function in (own.entries, own.log_det, own.log_prior):
+                difference = (function(theta + step)[0] - function(theta - step)[0]) / 2e-5
+                slope = function(theta)[1][k]
+                np.testing.assert_allclose(difference, slope, rtol=1e-6, atol=1e-6)
+    assert block.deviations(DAMPED) == pytest.approx({"sd": np.exp(0.3), "length": 7.0})
+
+
+def test_it_rises_less_than_a_slope_that_drifts():
+    t = np.arange(80.0)
+    y = 10.0 * (1.0 - np.exp(-t / 40.0)) + 0.1 * np.random.default_rng(5).normal(size=80)
+    bare = {"seasons": (), "noise": False, "family": "gaussian", "integrate": "mode"}
+    damped = GPForecaster(trend="damped", **bare).fit(y)
+    slope = GPForecaster(trend="slope", **bare).fit(y)
+    assert damped.trends_ == {"damped": 1.0}
+    assert 40.0 < damped.model_.summary()["damped(trend): length"]["mean"] < 200.0
+    rises = [np.ptp(one.predict(40)) for one in (damped, slope)]
+    assert 0.7 < rises[0] < rises[1]
+
+
+@pytest.mark.slow
+def test_series_of_a_panel_learn_its_length_from_each_other():
+    rng = np.random.default_rng(2)
+    y = np.array([np.cumsum(0.2 + 0.3 * rng.normal(size=30)) for _ in range(3)])
+    bare = {"seasons": (), "noise": False, "drift": False, "family": "gaussian"}
+    table = {"y": y.ravel(), "by": np.repeat(np.arange(3), 30)}
+    single = GPForecaster(trend="damped", integrate="mode", **bare)
+    panel = GPPanelForecaster(single, hyperparameters="prior").fit(**table)
+    learnt = panel.structure_.learnt
+    centre, spread = learnt.of("damped(trend): log length")
+    for one in panel.models_.values():
+        block = next(b for b in one.model_.blocks_ if b.name == "damped(trend)")
+        prior = block.priors[1]
+        assert (prior.mean, prior.std) == pytest.approx((centre, max(0.1, spread)))
+        assert one.trends_ == {"damped": 1.0}
+    assert np.isfinite(panel.predict_quantiles(4)).all()
+    single = GPForecaster(trend="average", integrate="mode", **bare)
+    own = GPPanelForecaster(single, hyperparameters="own").fit(**table)
+    alone = clone(single).fit(y[1])
+    assert own.models_[1].trends_ == alone.trends_
+    np.testing.assert_array_equal(own.predict(4)[1], alone.predict(4))

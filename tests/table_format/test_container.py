@@ -1,23 +1,28 @@
-"""Every kind of table with bits flipped, cut off, or replaced: nothing of it goes unseen.
+"""Files that are damaged, forged, crafted or mutated: refused in words, or nothing has changed."""
 
-Opening reads every byte but the data of a grid; ``verify=True`` and ``tablegen verify`` read all.
-Lookups in a grid that nobody verified give a number in (0, sigma_EP], or say that it is damaged.
-"""
-
+import ast
+import builtins
+import hashlib
+import importlib
+import json
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
+import qpruntime
 from qpruntime import TableError, infer, open_table, project
 from qpruntime.projection.open import shipped_path
+from qpruntime.table_format import container
 from qpruntime.table_format.metadata import DATASET
 from tablegen.verify import verify
-from tests.tools.cases import refuses
+from tests.tools import command_lines, forge
+from tests.tools.cases import every_case, refuses
 from tests.tools.forge import flipped, forged, layout, positions
-from tests.tools.fuzz import KINDS, of_kind
+from tests.tools.fuzz import KINDS, fuzz, of_kind
 
 FLIPS = 400
 
@@ -128,11 +133,6 @@ def test_metadata_that_do_not_belong_to_the_data(grid, name, value, words):
     assert seen_by_verify(grid)
 
 
-def test_only_values_can_tell_another_surface(grid):
-    grid.write_bytes(forged(grid, likelihood="heaviside"))
-    assert not verify(grid, points=10, seed=0).ok
-
-
 CHANGES = {
     "shape": lambda v: v[:, 1:],
     "transposed": lambda v: v.transpose(0, 2, 1),
@@ -142,6 +142,7 @@ CHANGES = {
     "not a number": lambda v: np.where(v == v[0, 9, 9], np.nan, v),
     "another node": lambda v: np.roll(v, 1),
     "another row": lambda v: v[:, ::-1],
+    "of another likelihood": lambda v: v,
 }
 
 
@@ -149,7 +150,8 @@ CHANGES = {
 def test_data_that_do_not_belong_to_the_metadata(grid, name):
     """With all hashes right: what is wrong is what is stored."""
     values = np.array(open_table(grid).values)
-    grid.write_bytes(forged(grid, CHANGES[name](values)))
+    likelihood = "heaviside" if name == "of another likelihood" else "probit"
+    grid.write_bytes(forged(grid, CHANGES[name](values), likelihood=likelihood))
     assert seen_by_verify(grid)
 
 
@@ -218,9 +220,7 @@ def test_no_flipped_bit_gets_past_a_lookup(grid):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0, -1.0, 1e-300, 1e300, 1.7e308])
 def test_impossible_numbers_reach_no_result(grid, toy, value):
-    values = np.array(open_table(grid).values)
-    values[:] = value
-    grid.write_bytes(forged(grid, values))
+    grid.write_bytes(forged(grid, np.full_like(open_table(grid).values, value)))
     mu, sigma = everywhere(open_table(grid))
     bound = project("probit", mu, sigma, 1, method="ep")[1]
     for order in ("sequential", "random", "parallel"):
@@ -229,10 +229,10 @@ def test_impossible_numbers_reach_no_result(grid, toy, value):
             assert (project("probit", mu, sigma, 1, table=grid)[1] <= bound).all()
             assert infer(toy.K, toy.y, table=grid, order=order).converged
             continue
-        with pytest.raises(TableError, match=rf"{grid}: damaged: .*tablegen verify"):
-            project("probit", mu, sigma, 1, table=grid)
-        with pytest.raises(TableError, match=rf"{grid}: damaged: .*tablegen verify"):
-            infer(toy.K, toy.y, table=grid, order=order)
+        words = rf"{grid}: damaged: .*tablegen verify"
+        given = {"table": grid, "error": TableError}
+        refuses(words, project, "probit", mu, sigma, 1, **given)
+        refuses(words, infer, toy.K, toy.y, order=order, **given)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -1.0, 1e300])
@@ -251,3 +251,148 @@ def test_compact_tables_with_right_hashes_and_wrong_coefficients(tmp_path, value
         assert (star <= project("probit", mu, sigma, 1, method="ep")[1]).all()
         assert value == 1e300
     assert seen_by_verify(path)
+
+
+#: Least shares of the ends of mutated files and of command lines.
+LEAST = {
+    "opener": {"refused": 0.2, "opened": 0.05},
+    "commands": {"exit 0": 0.1, "exit 1": 0.02, "exit 2": 0.1, "limited, exit 1": 0.01},
+}
+RARE = {"opener": {"damaged": 0.01}, "commands": {"limited, exit 0": 0.01}}
+
+
+@pytest.mark.parametrize(
+    ("target", "first", "stop", "workers"),
+    [
+        # A second worker imports and compiles as long as the first one works.
+        ("opener", 0, 1000, 1),
+        pytest.param("commands", 0, 40, 1, marks=pytest.mark.slow),
+        pytest.param("opener", 1000, 101_000, 2, marks=pytest.mark.slow),
+        pytest.param("commands", 40, 1080, 2, marks=pytest.mark.slow),
+    ],
+)
+def test_mutations(target, first, stop, workers, tmp_path):
+    seen, failures = fuzz(target, first, stop, tmp_path, workers)
+    assert (failures, sum(seen.values())) == ([], stop - first)
+    # All ends are reached, and often the good one: nothing is tested that fails at the door.
+    least = LEAST[target]
+    if stop - first >= 1000:
+        least = least | RARE.get(target, {})
+    shares = {end: seen.get(end, 0) / (stop - first) for end in least}
+    assert all(shares[end] >= share for end, share in least.items()), shares
+
+
+def test_command_lines_have_every_option_of_every_command():
+    lines = [command_lines.line(number) for number in range(3000)]
+    for command, options in command_lines.options().items():
+        given = {word for line in lines if line[:1] == [command] for word in line}
+        assert set(options) <= given, command
+        assert not options or command == "list" or given & {"nan", "inf", "-inf"}
+        assert all(command_lines.valued(command, option) for option in options)
+
+
+@pytest.mark.slow
+def test_the_fuzzer_sees_what_dies_raises_and_hangs(tmp_path):
+    _, failures = fuzz("canary", 0, 12, tmp_path, workers=1)
+    found = {failure["number"]: failure["error"] for failure in failures}
+    assert sorted(found) == [3, 5, 7, 9]
+    for number, words in {3: "SIGABRT", 5: "deep", 7: "took", 9: "Memory"}.items():
+        assert words in found[number]
+
+
+def parts():
+    source = shipped_path("heaviside")
+    at, _ = forge.layout(source)
+    content = source.read_bytes()
+    return json.dumps(forge.document(source)).encode(), content[at.start : at.start + at.nbytes]
+
+
+SIZE = b'"size": 193'
+CRAFTED = {
+    "nested without end": lambda text: b'{"a":' + b"[" * 200_000,
+    "many small lists": lambda text: b"[" + b"[]," * 80_000 + b"[]]",
+    "many keys": lambda text: json.dumps({str(i): i for i in range(15_000)}).encode(),
+    "a number of many digits": lambda text: text.replace(SIZE, b'"size": 1' + b"0" * 200_000),
+    "a shape of 2^62 numbers": lambda text: text.replace(SIZE, b'"size": %d' % 2**62),
+    "a shape that overflows": lambda text: text.replace(SIZE, b'"size": %d' % (2**63 - 1)),
+    "many outcomes": lambda text: with_(text, outcomes=list(range(20_000))),
+    "a long name": lambda text: with_(text, likelihood="x" * 200_000),
+    "too long": lambda text: with_(text, likelihood="x" * container.LIMIT),
+}
+
+
+def with_(text, **fields):
+    return json.dumps(json.loads(text) | fields).encode()
+
+
+@every_case("name", CRAFTED)
+def test_crafted_files_take_little_memory(name, tmp_path):
+    text, data = parts()
+    path = tmp_path / "table.h5"
+    path.write_bytes(forge.sealed(CRAFTED[name](text), data))
+    tracemalloc.start()
+    try:
+        refuses(str(path), open_table, path, error=TableError)
+        # The most that a quarter of a megabyte of JSON, the largest that is read, becomes.
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+HUGE = (1 << 64) - 1
+START = 4096
+NBYTES = 1576
+FIELDS = {
+    "data beyond the end": (START, 1 << 40, 0, 100),
+    "data before the beginning": (HUGE, 1, START, 100),
+    "sizes that add up to less by overflow": (HUGE - 100, 200, START, 100),
+    "metadata beyond the end": (START, NBYTES, 1 << 40, 100),
+    "metadata that overflow": (START, NBYTES, HUGE, 2),
+    "metadata across the data": (START, NBYTES, START - 10, NBYTES + 100),
+    "metadata in the data": (START, NBYTES, START, 100),
+    "no data": (START, 0, START, 100),
+    "unaligned data": (START - 1, NBYTES, START + NBYTES, 1000),
+    "no metadata": (START, NBYTES, START + NBYTES, 0),
+}
+
+
+@every_case("name", FIELDS)
+def test_seals_that_point_elsewhere(name, tmp_path):
+    text, data = parts()
+    path = tmp_path / "table.h5"
+    path.write_bytes(forge.sealed(text, data, fields=FIELDS[name]))
+    refuses(str(path), open_table, path, error=TableError)
+
+
+def test_nothing_named_in_a_file_is_run_or_opened(tmp_path, monkeypatch):
+    """Names are compared with those known; they are no modules, expressions or paths."""
+    text, data = parts()
+    path = tmp_path / "table.h5"
+    # The forger makes tables that open.
+    for fields in (None, (START, NBYTES, START + NBYTES, len(text))):
+        path.write_bytes(forge.sealed(text, data, fields=fields))
+        assert open_table(path).sha256 == hashlib.sha256(data).hexdigest()
+    np.testing.assert_array_equal(open_table(path).lookup(0.3, 1.0, 1)[1], True)
+    names = ["os", "os:system", "__import__('os').system('x')", "/etc/passwd", "../heaviside"]
+    opened = []
+    monkeypatch.setattr(importlib, "import_module", lambda name: opened.append(name))
+    monkeypatch.setattr(builtins, "eval", lambda *args: opened.append(args))
+    for name in names:
+        path.write_bytes(forge.sealed(with_(text, likelihood=name), data))
+        refuses("made for the likelihood", open_table, path, error=TableError)
+    assert opened == []
+
+
+def test_the_load_path_unpickles_nothing():
+    """Neither pickle nor an HDF5 library is imported by what reads tables."""
+    package = Path(qpruntime.__file__).parent
+    names = ("table", "interpolation", "site_kernel")
+    files = [package / "projection" / f"{name}.py" for name in names]
+    for path in [*package.glob("table_format/*.py"), *files]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                names = {a.name for a in node.names} | {getattr(node, "module", None)}
+                assert not names & {"pickle", "h5py", "joblib", "importlib", "marshal", "shelve"}
+            if isinstance(node, ast.Call):
+                called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                assert called not in ("eval", "exec", "__import__", "import_module", "load")
