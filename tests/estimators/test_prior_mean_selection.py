@@ -1,7 +1,5 @@
 """Boosting by default, lines of scores against SciPy, and rows of rare classes."""
 
-from __future__ import annotations
-
 import logging
 import re
 
@@ -124,14 +122,8 @@ def densities_of_line(log_density, score, weights, begin):
 
 def scored(likelihood, y, score, tolerance, expected, offset=0.0, weights=None, learn=None):
     """Compare the log densities by lines of a score with others."""
-    data = Data(
-        Inputs(score[:, None]),
-        y,
-        Projector(likelihood, "ep"),
-        np.zeros(len(y)),
-        weights,
-        learn=learn or {},
-    )
+    observed = Inputs(score[:, None]), y, Projector(likelihood, "ep"), np.zeros(len(y)), weights
+    data = Data(*observed, learn=learn or {})
     densities = _by_line([data], data.X, np.arange(len(y)), score[:, None], offset, 0)
     # Lines have a latent deviation of .001.
     np.testing.assert_allclose(densities, expected, atol=tolerance)
@@ -231,12 +223,5 @@ def test_kernels_are_compared_if_the_process_adds_to_the_trees(smooth, compared)
     assert model.prior_mean_ is not None
     tried = {re.sub(r",? ?\d+ inducing.*", "", stage.candidate) for stage in model.stages_}
     assert (len(tried - {"", "all rows, dense"}) > 1) == compared
-    assert (
-        len(
-            {
-                stage.candidate
-                for stage in GPClassifier(prior_mean=None, **options).fit(X, y).stages_
-            }
-        )
-        > 3
-    )
+    plain = GPClassifier(prior_mean=None, **options).fit(X, y)
+    assert len({stage.candidate for stage in plain.stages_}) > 3

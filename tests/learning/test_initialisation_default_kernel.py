@@ -29,11 +29,9 @@ MODELS = [
     (qp.GPPoissonRegressor(link="exp"), COUNTS),
     (qp.GPRobustRegressor(method="ep"), NUMBERS),
 ]
-NAMES = ["two classes", "three classes", "square", "exp", "robust"]
 each_model = pytest.mark.parametrize(
     ("model", "y"),
     [pytest.param(*case, marks=[pytest.mark.slow] * (case == MODELS[-1])) for case in MODELS],
-    ids=NAMES,
 )
 
 

@@ -1,4 +1,4 @@
-"""The quintic spline kernel against scipy's B-splines; `bilinear` is in test_table_lookup.py."""
+"""The quintic spline kernel against scipy's B-splines; `bilinear` is in test_table.py."""
 
 import numpy as np
 import pytest
@@ -72,13 +72,17 @@ SCALE, NU, CONSTANT = 0.4, 3.0, -1.7
 X_AXIS, E_AXIS = Axis("x", 0.0, 1.0, 6), Axis("e", 0.0, 2.0, 5)
 
 
+def frozen(*arrays):
+    """Return read-only arrays, as tables have them."""
+    for array in arrays:
+        array.flags.writeable = False
+    return arrays
+
+
 def scaled_table(coefficients):
     """Return the values and axes of a table with these coefficients, shape (10, 9, 4)."""
     values = np.ascontiguousarray(coefficients.reshape(1, 10, 36))
-    axes = pack_scaled(X_AXIS, E_AXIS, SCALE, NU, CONSTANT)
-    for array in (values, axes):
-        array.flags.writeable = False
-    return values, axes
+    return frozen(values, pack_scaled(X_AXIS, E_AXIS, SCALE, NU, CONSTANT))
 
 
 @every_case("away", [-3.0, -0.2, 0.7, 11.0])
@@ -135,8 +139,7 @@ def test_surface_lookup_returns_what_was_encoded():
         values = np.ascontiguousarray(np.broadcast_to(stored, (3, 12, 11, 4)).reshape(3, 12, 44))
         values[:2] = np.nan  # rows of other outcomes
         axes = pack([-3.0, 4.0, 1.0, -1.0, 0.5, 4.0, 0.0], ROWS, [-1.0, 0.5, 4.0])
-        for array in (values, axes):
-            array.flags.writeable = False
+        values, axes = frozen(values, axes)
         found = lookup(mu[row], sigma[row], 4.0, values, axes)
         expected = log_z[row], mu[row] + shift[row], variance[row] ** 0.5, star[row]
         np.testing.assert_allclose(found, expected, rtol=1e-13)
