@@ -136,7 +136,7 @@ def test_calibration_refuses(labels, monkeypatch):
     thinned = type(labels)(KERNEL, optimize=False, inducing=8).fit(X, labels.predict(X))
     refuses("pass X", qp.check_calibration, thinned)
     assert qp.check_calibration(thinned, 10, X=X, random_state=0).ranks.shape == (10, 30)
-    monkeypatch.setattr(simulation, "observed", lambda model, f, rng: np.ones(f.size))
+    monkeypatch.setattr(simulation, "drawn_outcomes", lambda model, f, rng: np.ones(f.size))
     words = "100 draws in a row had labels of one class"
     refuses(words, qp.check_calibration, labels, 10, random_state=0)
 

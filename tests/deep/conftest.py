@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import pytest
 
 # Read when JAX starts: most of the time goes into compiling, which the first halves; the second
@@ -18,3 +19,20 @@ def double():
 
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(scope="session")
+def data():
+    """Return 40 rows of a step at 0, with noise."""
+    rng = np.random.default_rng(5)
+    x = rng.uniform(-1.0, 1.0, 40)
+    return x[:, None], np.sign(x) + 0.1 * rng.standard_normal(40)
+
+
+@pytest.fixture(scope="session")
+def fitted(data):
+    """Return a small regressor of these rows."""
+    from qpruntime.deep import DeepGPRegressor
+
+    options = {"inducing": 6, "max_iter": 60, "batch_size": 16, "random_state": 0}
+    return DeepGPRegressor((2,), **options).fit(*data)

@@ -7,24 +7,12 @@ import pytest
 
 jax = pytest.importorskip("jax", reason="the extra deep is not installed")
 
-from qpruntime import InputError  # noqa: E402
 from qpruntime.deep import DeepGPClassifier, DeepGPRegressor, batches  # noqa: E402
 from qpruntime.deep.batches import feed_of, standard_units  # noqa: E402
 from qpruntime.learning.scaling import Units  # noqa: E402
+from tests.tools.cases import refuses  # noqa: E402
 
 OPTIONS = {"inducing": 6, "max_iter": 60, "batch_size": 16, "random_state": 0}
-
-
-@pytest.fixture(scope="module")
-def data():
-    rng = np.random.default_rng(5)
-    X = rng.uniform(-1.0, 1.0, (40, 1))
-    return X, np.sign(X[:, 0]) + 0.1 * rng.standard_normal(40)
-
-
-@pytest.fixture(scope="module")
-def fitted(data):
-    return DeepGPRegressor((2,), **OPTIONS).fit(*data)
 
 
 def stored(X, path, chunk=16):
@@ -49,16 +37,20 @@ def test_rows_in_a_file_train_the_same_model(data, fitted, tmp_path):
     np.testing.assert_array_equal(classes[0].history_, classes[1].history_)
 
 
-def test_refuses_rows_in_a_file(data, tmp_path):
+def test_refuses_rows_in_a_file_and_devices(data, tmp_path):
     X, y = data
     spoilt = X.copy()
     spoilt[33] = np.nan
-    with pytest.raises(InputError, match=r"X\[33, 0\] is nan"):
-        DeepGPRegressor(**OPTIONS).fit(stored(spoilt, tmp_path / "a"), y)
-    with pytest.raises(InputError, match="polish takes rows in memory"):
-        DeepGPRegressor(**OPTIONS, polish=5).fit(stored(X, tmp_path / "d"), y)
-    with pytest.raises(InputError, match="y must have 40 rows"):
-        DeepGPRegressor(**OPTIONS).fit(stored(X, tmp_path / "c"), y[:-1])
+    model, rows = DeepGPRegressor(**OPTIONS), stored(X, tmp_path / "a")
+    refuses(r"X\[33, 0\] is nan", model.fit, stored(spoilt, tmp_path / "b"), y)
+    refuses("y must have 40 rows", model.fit, rows, y[:-1])
+    refuses("polish takes rows in memory", model.set_params(polish=5).fit, rows, y)
+    have = len(jax.devices())
+    model = DeepGPRegressor(**OPTIONS, devices=have + 1)
+    refuses(f"devices is {have + 1}, and JAX has {have}", model.fit, *data)
+    if have > 1:
+        model.set_params(devices=2, batch_size=15)
+        refuses(r"2 devices .* 15 rows: take batch_size=14", model.fit, *data)
 
 
 def test_columns_that_are_constant_are_ignored(data, fitted, tmp_path):
@@ -124,15 +116,6 @@ def test_two_devices_share_batches(data, fitted):
     np.testing.assert_allclose(model.predict(data[0]), fitted.predict(data[0]), rtol=1e-6)
     again = DeepGPRegressor((2,), **OPTIONS, devices=2).fit(*data)
     np.testing.assert_array_equal(again.history_, model.history_)
-
-
-def test_refuses_devices(data):
-    have = len(jax.devices())
-    with pytest.raises(InputError, match=f"devices is {have + 1}, and JAX has {have}"):
-        DeepGPRegressor(**OPTIONS, devices=have + 1).fit(*data)
-    if have > 1:
-        with pytest.raises(InputError, match=r"2 devices .* 15 rows: take batch_size=14"):
-            DeepGPRegressor(**{**OPTIONS, "batch_size": 15}, devices=2).fit(*data)
 
 
 def test_the_same_model_on_a_gpu(data, fitted):

@@ -1,10 +1,11 @@
-"""Estimators with inducing points: against the dense ones, in any units, and what is refused."""
+"""Estimators with inducing points: against dense ones, in any units, in parts."""
 
 import pickle
 import tracemalloc
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 import qpruntime as qp
@@ -27,19 +28,20 @@ def labelled():
     return X, np.where(f + rng.standard_normal(len(f)) > 0.0, "up", "down")
 
 
-def test_every_row_an_inducing_point_is_the_dense_posterior(labelled):
-    X, labels = labelled[0][:60], labelled[1][:60]
-    for method in ("ep", "qp"):
-        model = qp.GPClassifier(KERNEL, method=method, optimize=False, inducing=X).fit(X, labels)
-        signs = np.where(labels == "up", 1.0, -1.0)
-        dense = qp.infer(KERNEL(X), signs, "probit", method, power=0.5)
-        # The jitter on k(Z, Z) is 1e-8 of the variance.
-        assert abs(model.log_marginal_likelihood_value_ - dense.log_evidence) < 1e-5
-        new = labelled[0][60:90]
-        mean, variance = dense.predict(KERNEL(new, X), KERNEL.diag(new))
-        found = model.latent(new)
-        assert np.abs(found[0] - mean).max() < 1e-4
-        assert np.abs(found[1] - variance).max() < 1e-4
+@every_case("method, weighted", [("ep", False), ("qp", False), ("ep", True)])
+def test_every_row_an_inducing_point_is_the_dense_posterior(labelled, method, weighted):
+    X, labels, new = labelled[0][:60], labelled[1][:60], labelled[0][60:90]
+    signs = np.where(labels == "up", 1.0, -1.0)
+    # Rows of weight 0 are not there, and their z has nothing to say.
+    k = np.arange(60)
+    weights = 1.0 + (k % 3 == 0) - (k % 5 == 0) if weighted else None
+    model = qp.GPClassifier(KERNEL, method=method, optimize=False, inducing=X)
+    model.fit(X, labels, sample_weight=weights)
+    dense = qp.infer(KERNEL(X), signs, "probit", method, power=0.5, weights=weights)
+    # The jitter on k(Z, Z) is 1e-8 of the variance.
+    assert abs(model.log_marginal_likelihood_value_ - dense.log_evidence) < 1e-5
+    wanted = dense.predict(KERNEL(new, X), KERNEL.diag(new))
+    np.testing.assert_allclose(model.latent(new), wanted, rtol=0.0, atol=1e-4)
 
 
 def test_units_of_features_do_not_matter(labelled):
@@ -65,18 +67,6 @@ def test_pickles_hold_no_rows(labelled):
     assert np.array_equal(pickle.loads(text).predict_log_proba(X), model.predict_log_proba(X))
 
 
-def test_weights_are_those_of_dense_inference(labelled):
-    X, labels = labelled[0][:90], labelled[1][:90]
-    weights = 1.0 + (np.arange(90) % 3 == 0) - (np.arange(90) % 5 == 0)
-    options = {"optimize": False, "inducing": X, "method": "ep"}
-    model = qp.GPClassifier(KERNEL, **options).fit(X, labels, sample_weight=weights)
-    signs = np.where(labels == "up", 1.0, -1.0)
-    dense = qp.infer(KERNEL(X), signs, "probit", "ep", power=0.5, weights=weights)
-    # Rows of weight 0 are not there, and their z has nothing to say; jitter is 1e-8.
-    assert np.abs(model.latent(X)[0] - dense.predict(KERNEL(X), KERNEL.diag(X))[0]).max() < 1e-3
-    assert abs(model.log_marginal_likelihood_value_ - dense.log_evidence) < 1e-4
-
-
 def test_a_tolerance_says_how_many(labelled, caplog):
     X, labels = labelled
     model = qp.GPClassifier(Matern(2.0, nu=2.5), optimize=False, inducing="variance").fit(X, labels)
@@ -88,9 +78,7 @@ def test_a_tolerance_says_how_many(labelled, caplog):
         left = kernel.diag(X) - np.einsum("nm,mn->n", K, np.linalg.solve(kernel(Z), K.T))
         assert share <= 0.02
         assert abs(left.sum() / kernel.diag(X).sum() - share) < 1e-9
-
-
-def test_clusters_of_few_distinct_rows_differ():
+    # Clusters of few distinct rows differ.
     X = np.repeat(np.eye(3), 50, axis=0)
     Z = clusters(X, 10, np.random.default_rng(0))
     assert len(np.unique(Z, axis=0)) == 10
@@ -111,14 +99,10 @@ BAD = [
 @every_case("options, words", BAD)
 def test_refusals_say_what_to_do(options, words, labelled):
     model = qp.GPClassifier(KERNEL, **options)
-    with pytest.raises(qp.InputError) as caught:
-        model.fit(*labelled)
-    assert words in str(caught.value)
-    assert not hasattr(model, "posterior_")
+    refuses(words, model.fit, *labelled)
 
 
 def test_rows_are_read_where_they_are(tmp_path, labelled):
-    """A zarr array, a memory map and a dask array, features scaled as they are read."""
     dask_array, zarr = pytest.importorskip("dask.array"), pytest.importorskip("zarr")
     X, labels = 50.0 * labelled[0] + 3.0, labelled[1]
     stored = zarr.create_array(tmp_path / "X.zarr", shape=X.shape, dtype="f8", chunks=(150, 2))
@@ -138,7 +122,6 @@ def test_rows_are_read_where_they_are(tmp_path, labelled):
 
 @pytest.mark.slow
 def test_a_dense_fit_reads_all_rows_where_the_policy_does_not_act(tmp_path):
-    """A kernel that is given is fitted densely, wherever its rows are."""
     X, f, rng = rows(1600)
     labels = f + rng.standard_normal(len(f)) > 0.0
     np.save(tmp_path / "rows.npy", X)
@@ -160,7 +143,6 @@ def test_rows_beyond_memory_are_not_read_at_once():
 
 
 def exposed(n, seed=4):
-    """Counts in the square link with exposures, some of them far from 1."""
     X, f, rng = rows(n, seed)
     exposure = np.exp(rng.uniform(-2.0, 2.0, n))
     exposure[:4] = 1e-6, 1e-6, 3e4, 3e4
@@ -281,3 +263,55 @@ def test_a_row_of_a_fit_takes_three_numbers_beside_the_data(tmp_path):
     held, peak = (taken(most) - taken(100_000)) / (most - 100_000)
     assert held < 25.5
     assert peak < 34.0  # half the digits of the best sites are kept while others are tried
+
+
+FIXED = {"optimize": False, "random_state": 0, "method": "ep", "tol": 1e-8}
+
+
+def test_parts_are_near_all_rows_at_once():
+    """Sites of the first part are not updated: nearly nothing, where they are many."""
+    rng = np.random.default_rng(3)
+    X, exposure = rng.uniform(-3.0, 3.0, (400, 1)), rng.uniform(0.5, 2.0, 400)
+    Z, new = np.linspace(-3.0, 3.0, 12)[:, None], np.linspace(-2.5, 2.5, 30)[:, None]
+    f, given, options = np.sin(1.5 * X[:, 0]), {"exposure": exposure}, {"kernel": KERNEL, **FIXED}
+    robust = qp.GPRobustRegressor(noise_bounds={"start": 0.3}, normalize_y=False, **options)
+    counts = qp.GPPoissonRegressor(link="exp", mean=0.0, **options)
+    square = qp.GPPoissonRegressor(mean=2.0, **options)
+    for model, y, columns in (
+        (qp.GPClassifier(**options), f + rng.standard_normal(400) > 0.0, {}),
+        (counts, rng.poisson(exposure * np.exp(f)), given),
+        (square, rng.poisson(exposure * (2.0 + f) ** 2), given),
+        (robust, f + 0.3 * rng.standard_t(4.0, 400), {}),
+    ):
+        model.set_params(inducing=qp.Inducing(Z, power=1.0))
+        first, second = ({k: v[i] for k, v in columns.items()} for i in np.split(np.arange(400), 2))
+        half, whole = clone(model).fit(X[:200], y[:200], **first), clone(model).fit(X, y, **columns)
+        model.partial_fit(X[:200], y[:200], **first).partial_fit(X[200:], y[200:], **second)
+        (mean, variance), (true, width) = model.latent(new), whole.latent(new)
+        assert np.abs(mean - true).max() < 0.15 * np.sqrt(width).min()
+        assert np.abs(np.log(variance / width)).max() < 0.1
+        off = model.log_marginal_likelihood_value_ - whole.log_marginal_likelihood_value_
+        assert abs(off) < 0.5
+        # And not what the first part alone says.
+        assert np.abs(np.log(half.latent(new)[1] / width)).min() > 0.2
+
+
+def test_what_cannot_be_added(labelled):
+    X, labels = labelled[0][:60], labelled[1][:60]
+    dense = qp.GPClassifier(KERNEL, **FIXED).fit(X, labels).set_params(inducing=5)
+    refuses("clone", dense.partial_fit, X, labels)
+    model = qp.GPClassifier(KERNEL, inducing=5, **FIXED).partial_fit(X, labels)
+    before = model.latent(X)
+    for words, points, y in (
+        (r"labels \['left'\] are not among", X, np.where(labels == "up", "up", "left")),
+        ("features", np.hstack([X, X]), labels),
+        ("infinity", X * np.inf, labels),
+    ):
+        refuses(words, model.partial_fit, points, y, error=ValueError)
+    np.testing.assert_array_equal(model.latent(X), before)
+    y = np.full(60, 3)
+    counts = qp.GPPoissonRegressor(KERNEL, inducing=5, **FIXED).fit(X, y)
+    for exposure in (-1.0, np.ones(3), 1e-310):
+        words = r"exposure must|scale must be positive"
+        refuses(words, counts.partial_fit, X, y, exposure=exposure)
+    refuses("counts need theirs", counts.partial_fit(X, y, exposure=2.0).score, X, y)

@@ -1,13 +1,18 @@
-"""GPClassifier: labels, probabilities, optimisation, and its manners as an estimator."""
+"""GPClassifier: labels, probabilities, optimisation, classes together, wrong labels, manners."""
+
+import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from scipy.special import log_ndtr, ndtr
+from scipy.special import expit, log_ndtr, ndtr
+from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import kernels as sk
 
-from qpruntime import GPClassifier, InputError, Search, TableError, infer
+from qpruntime import GPClassifier, Inducing, InputError, Search, TableError, infer, load
+from qpruntime.estimators.classifier import coupled, coupling_of
 from tests.tools import oracle
 from tests.tools.cases import every_case, refuses
 
@@ -38,9 +43,7 @@ def test_heaviside_with_noise_is_the_probit(toy):
     assert noisy.posterior_.log_evidence == pytest.approx(probit.posterior_.log_evidence, rel=1e-9)
     expected = probit.decision_function(NEW)
     np.testing.assert_allclose(noisy.decision_function(NEW), expected, rtol=1e-6, atol=1e-8)
-
-
-def test_likelihood_of_the_table(toy):
+    # The likelihood of a table is that of its name.
     model = GPClassifier(FIXED, likelihood=None, table="heaviside-compact").fit(toy.x, toy.y)
     named = GPClassifier(FIXED, likelihood="heaviside").fit(toy.x, toy.y)
     np.testing.assert_array_equal(model.predict_proba(NEW), named.predict_proba(NEW))
@@ -89,9 +92,8 @@ def test_log_probabilities_in_the_tails(toy, monkeypatch):
 
 
 def test_evidence_is_maximised(toy):
-    kernel = sk.ConstantKernel(1.0, (1e-3, 1e5)) * sk.RBF([1.0, 1.0], (1e-2, 1e3)) + sk.WhiteKernel(
-        0.1, "fixed"
-    )
+    kernel = sk.ConstantKernel(1.0, (1e-3, 1e5)) * sk.RBF([1.0, 1.0], (1e-2, 1e3))
+    kernel += sk.WhiteKernel(0.1, "fixed")
     model = GPClassifier(kernel, optimize=Search(ftol=1e-13)).fit(toy.x, toy.y)
 
     def evidence(theta):
@@ -123,24 +125,35 @@ def test_evidence_is_maximised(toy):
         ([[0.0], [1.0]], [0.5, 1.7], "continuous"),
         ([[0.0], [1.0]], [np.nan, 1.0], "NaN"),
         ([0.0, 1.0], [0, 1], "2D array"),
+        ([[0.0], [1.0]], np.array(["a", None]), "y has no label in row 1"),
+        ([[0.0], [1.0]], np.array([None, "a"]), "y has no label in row 0"),
+        ([[0.0], [1.0]], np.array(["a", 1], dtype=object), "of one type, got int and str"),
     ],
 )
 def test_refuses_data(x, y, words):
     refuses(words, GPClassifier().fit, x, y, error=ValueError)
 
 
+COMPOUND = sk.CompoundKernel([sk.RBF(1.0), sk.RBF(2.0)])
+SEVERAL = r"contains a CompoundKernel.* give one of its kernels"
+
+
 @every_case(
-    ("options", "error"),
+    ("options", "words"),
     [
-        ({"method": "mcmc"}, InputError),
-        ({"likelihood": "logit"}, InputError),
-        ({"likelihood": "poisson"}, InputError),
-        ({"table": "no/file.h5"}, TableError),
+        ({"method": "mcmc"}, "method"),
+        ({"likelihood": "logit"}, "likelihood"),
+        ({"likelihood": "poisson"}, "likelihood"),
+        ({"table": "no/file.h5"}, "no/file.h5"),
+        ({"kernel": COMPOUND}, SEVERAL),
+        ({"kernel": sk.ConstantKernel(1.0) * sk.CompoundKernel([sk.RBF(1.0)])}, SEVERAL),
+        ({"kernel": sk.Exponentiation(COMPOUND, 2.0)}, SEVERAL),
     ],
 )
-def test_refuses_options(options, error, toy):
-    with pytest.raises(error):
-        GPClassifier(FIXED, **options).fit(toy.x, toy.y)
+def test_refuses_options(options, words, toy):
+    error = TableError if "table" in options else InputError
+    model = GPClassifier(**{"kernel": FIXED} | options)
+    refuses(words, model.fit, toy.x, toy.y, error=error)
 
 
 def test_refuses_before_and_after_fitting(toy):
@@ -153,32 +166,6 @@ def test_refuses_before_and_after_fitting(toy):
     words = "column 1 is missing in 1 rows and was in none of the fit"
     with pytest.warns(UserWarning, match=words):
         model.predict([[0.0, np.nan]])
-
-
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        sk.CompoundKernel([sk.RBF(1.0), sk.RBF(2.0)]),
-        sk.ConstantKernel(1.0) * sk.CompoundKernel([sk.RBF(1.0)]),
-        sk.Exponentiation(sk.CompoundKernel([sk.RBF(1.0)]), 2.0),
-    ],
-)
-def test_refuses_several_covariances(kernel, toy):
-    with pytest.raises(InputError, match=r"contains a CompoundKernel.* give one of its kernels"):
-        GPClassifier(kernel).fit(toy.x, toy.y)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "words"),
-    [
-        ("a", None, "y has no label in row 1"),
-        (None, "a", "y has no label in row 0"),
-        ("a", 1, "labels must be of one type, got int and str"),
-    ],
-)
-def test_refuses_labels_of_several_types(first, second, words, toy):
-    labels = np.array([first, second] * 20, dtype=object)[: len(toy.y)]
-    refuses(words, GPClassifier(FIXED).fit, toy.x, labels)
 
 
 def test_separable_data_far_out():
@@ -200,3 +187,137 @@ def test_refuses_distances_beyond_double_precision(kernel, toy):
     refuses(r"squared distances .* StandardScaler", GPClassifier(kernel).fit, 1e200 * X, toy.y)
     model = GPClassifier(kernel, optimize=False).fit(1e100 * X, toy.y)
     refuses(r"squared distances .* beyond 1e\+150", model.predict, 1e200 * X)
+
+
+def said_by(p, codes):
+    """Posteriors by which a row is of class c with these probabilities (N, K)."""
+    true = codes[:, None] == np.arange(p.shape[1])
+    columns = np.log(np.where(true, p, 1.0 - p)).T
+    return [SimpleNamespace(loo=lambda i=slice(None), c=c: c[i]) for c in columns]
+
+
+def test_between_scaling_and_exactly_one():
+    p = np.array([[0.7, 0.2, 0.3], [1e-30, 1e-20, 1e-25], [0.5, 0.5, 0.5]])
+    scaled = np.exp(coupled(np.log1p(-p), np.log(p), 0.0))
+    np.testing.assert_allclose(scaled, p / p.sum(axis=1, keepdims=True), rtol=1e-13)
+    # Exactly one of three independent statements, by counting.
+    one = [[p[r, c] * np.prod(np.delete(1.0 - p[r], c)) for c in range(3)] for r in range(3)]
+    exactly = np.exp(coupled(np.log1p(-p), np.log(p), 1.0))
+    np.testing.assert_allclose(exactly, one / np.sum(one, axis=1, keepdims=True), rtol=1e-13)
+
+
+def test_what_generated_the_labels_is_found():
+    """Labels drawn by p/(1 - p)^b give b back: 4000 rows, to .1."""
+    rng = np.random.default_rng(0)
+    p = expit(2.0 * rng.normal(size=(4000, 5)) - 1.0)
+    for b in (0.0, 0.5, 1.0):
+        probabilities = np.exp(coupled(np.log1p(-p), np.log(p), b))
+        codes = (rng.random((4000, 1)) > probabilities.cumsum(axis=1)).sum(axis=1)
+        assert abs(coupling_of(said_by(p, codes), codes, None) - b) < 0.1
+    # Right ones, and wrong ones of which double precision has left nothing: no warning either.
+    p = np.array([[0.8, 0.3, 0.3]])  # gains less than two nats
+    assert coupling_of(said_by(p, np.array([0])), np.array([0]), None) == 0.0
+    p, codes = np.full((50, 3), 0.0), np.zeros(50, dtype=int)
+    p[:, 0] = 1.0
+    for certain in (p, p[:, ::-1]):
+        with np.errstate(divide="ignore"):
+            posteriors = said_by(certain, codes)
+        assert 0.0 <= coupling_of(posteriors, codes, None) <= 1.0
+
+
+def test_it_is_the_least_within_one_standard_error():
+    """Weighted log probabilities less 2 b, by plain arithmetic."""
+    rng = np.random.default_rng(1)
+    p = expit(2.0 * rng.normal(size=(300, 4)) - 1.0)
+    shares = (p / (1.0 - p) ** 0.6).cumsum(axis=1)
+    codes = (rng.random((300, 1)) * shares[:, -1:] > shares).sum(axis=1)
+    weights = rng.integers(0, 3, 300).astype(float)
+    grid = np.arange(51) / 50.0
+    odds = p[None] / (1.0 - p[None]) ** grid[:, None, None]
+    logs = weights * np.log((odds / odds.sum(axis=2, keepdims=True))[:, np.arange(300), codes])
+    gain = logs.sum(axis=1) - 2.0 * grid
+    best = int(np.argmax(gain))
+    error = [np.sqrt(300 * np.var(logs[best] - one)) for one in logs]
+    expected = next(b for b, g, e in zip(grid, gain, error, strict=True) if g >= gain[best] - e)
+    assert 0.1 < expected < grid[best] < 0.95
+    assert coupling_of(said_by(p, codes), codes, weights) == expected
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    some = np.random.default_rng(0).permutation(len(y))[:500]
+    return X[some], y[some]
+
+
+KERNEL = sk.ConstantKernel(9.0) * sk.RBF(25.0)
+
+
+def test_digits_are_not_underconfident(digits):
+    """The top class has closer to its share of rows than where all is scaled to sum to 1."""
+    X, y = digits
+    model = GPClassifier(kernel=KERNEL, optimize=False).fit(X[:300], y[:300])
+    p = model.predict_proba(X[300:])
+    right = (model.predict(X[300:]) == y[300:]).mean()
+    assert model.coupling_ > 0.5
+    np.testing.assert_array_equal(model.classes_[p.argmax(axis=1)], model.predict(X[300:]))
+    plain = pickle.loads(pickle.dumps(model))
+    plain.coupling_ = 0.0
+    scaled = plain.predict_proba(X[300:])
+    assert right - scaled.max(axis=1).mean() > 2.0 * abs(right - p.max(axis=1).mean())
+    single = np.array([one.predict(KERNEL(X[300:], X[:300]), 9.0) for one in model.posterior_])
+    alone = ndtr(single[:, 0] / np.sqrt(1.0 + single[:, 1])).T
+    np.testing.assert_allclose(scaled, alone / alone.sum(axis=1, keepdims=True), rtol=1e-9)
+    loss = [-np.log(q[np.arange(200), y[300:]]).mean() for q in (p, scaled)]
+    assert loss[0] < 0.85 * loss[1]
+
+
+def test_with_inducing_points_in_parts_and_saved(digits, tmp_path):
+    X, y = digits
+    model = GPClassifier(kernel=KERNEL, optimize=False, inducing=Inducing(40), random_state=0)
+    model.partial_fit(X[:250], y[:250])
+    found = model.coupling_
+    assert 0.0 < found <= 1.0
+    model.partial_fit(X[250:400], y[250:400])
+    assert model.coupling_ == found
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(X[400:]), model.predict_proba(X[400:]))
+    two = GPClassifier(kernel=KERNEL, optimize=False).fit(X[:20], y[:20] > 4)
+    assert two.coupling_ == 0.0
+
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2.0, 2.0, (250, 2))
+TRUE = X[:, 0] + 0.5 * np.sin(3.0 * X[:, 1]) > 0.0
+WRONG = np.arange(250) % 8 == 0
+Y = (TRUE ^ WRONG).astype(int)
+# A larger variance has several fixed points, which warm starts tell apart.
+NOISY_KERNEL = sk.ConstantKernel(16.0, "fixed") * sk.RBF(1.2, "fixed")
+OPTIONS = {"method": "ep", "inducing": None}
+
+
+def test_the_share_of_wrong_labels_is_learnt(tmp_path):
+    model = GPClassifier(NOISY_KERNEL, likelihood="noisy-probit", **OPTIONS).fit(X, Y)
+    flip = model.parameters_["flip"]
+    # One label in eight is wrong; two standard errors of a share of 250 rows.
+    assert abs(flip - 0.125) < 0.042
+    best = model.log_marginal_likelihood_value_
+    for factor in (0.96, 1.0, 1.04):
+        spelt = f"noisy-probit(flip={factor * flip!r})"
+        held = GPClassifier(NOISY_KERNEL, likelihood=spelt, **OPTIONS).fit(X, Y)
+        assert held.parameters_["flip"] == pytest.approx(factor * flip, rel=1e-12)
+        gap = best - held.log_marginal_likelihood_value_
+        assert abs(gap) < 1e-6 if factor == 1.0 else gap > 1e-4
+    mean, variance = model.latent(X[:20])
+    wanted = flip + (1.0 - 2.0 * flip) * ndtr(mean / np.sqrt(1.0 + variance))
+    np.testing.assert_allclose(model.predict_proba(X[:20])[:, 1], wanted, rtol=1e-10)
+    model.save(tmp_path / "model")
+    assert load(tmp_path / "model").parameters_ == model.parameters_
+    assert GPClassifier(NOISY_KERNEL, **OPTIONS).fit(X[:30], Y[:30]).parameters_ == {}
+    # With numbers beside the name, without optimisation, and of three classes.
+    for likelihood, optimize in (("noisy-probit(flip=0.05)", True), ("noisy-probit", False)):
+        options = OPTIONS | {"likelihood": likelihood, "optimize": optimize}
+        assert GPClassifier(NOISY_KERNEL, **options).fit(X, Y).parameters_ == {"flip": 0.05}
+    three = GPClassifier(NOISY_KERNEL, likelihood="noisy-probit", **OPTIONS)
+    assert three.fit(X[:40], Y[:40] + (X[:40, 1] > 0.5)).parameters_ == {"flip": 0.05}

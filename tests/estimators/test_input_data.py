@@ -51,7 +51,6 @@ def test_rows_of_a_dask_data_frame_are_counted():
 
 
 def covariance(one, other, length=1.2, unlike=0.5):
-    """The kernel of `KERNEL`, by loops over the rows of two frames."""
     K = np.empty((len(one), len(other)))
     for i, a in enumerate(one.itertuples(index=False)):
         for j, b in enumerate(other.itertuples(index=False)):
@@ -61,7 +60,6 @@ def covariance(one, other, length=1.2, unlike=0.5):
 
 
 def renamed(frame):
-    """With a name that is none of a tuple's own."""
     return frame.rename(columns={"size": "size_"})
 
 
@@ -88,6 +86,17 @@ def test_levels_as_brute_force_has_them(fitted):
     assert model.log_marginal_likelihood_value_ == pytest.approx(evidence, rel=1e-9)
 
 
+def test_other_frames(fitted):
+    frame, y, model = fitted
+    pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    columns = {name: frame[name].tolist() for name in NAMES}
+    for other in (pl.DataFrame(columns), pa.table(columns), frame.astype({"city": "category"})):
+        np.testing.assert_array_equal(model.predict(other), model.predict(frame))
+        again = qp.GPRegressor(KERNEL, method="ep").fit(other, y)
+        np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+        assert again.feature_names_in_.tolist() == NAMES
+
+
 def test_names(fitted):
     frame, _, model = fitted
     assert model.feature_names_in_.tolist() == NAMES
@@ -102,17 +111,6 @@ def test_names(fitted):
         found = model.predict(frame.to_numpy())
     np.testing.assert_array_equal(found, model.predict(frame))
     refuses("column 'city' has levels that are text", model.predict, frame.assign(city=1.0))
-
-
-def test_other_frames(fitted):
-    pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
-    frame, y, model = fitted
-    columns = {name: frame[name].tolist() for name in NAMES}
-    for other in (pl.DataFrame(columns), pa.table(columns), frame.astype({"city": "category"})):
-        np.testing.assert_array_equal(model.predict(other), model.predict(frame))
-        again = qp.GPRegressor(KERNEL, method="ep").fit(other, y)
-        np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
-        assert again.feature_names_in_.tolist() == NAMES
 
 
 @every_case(
@@ -138,7 +136,6 @@ def test_every_estimator_takes_tables(model):
 
 
 def test_default_kernel_learns_levels():
-    """A product with levels, better than without; and classes that are fitted jointly."""
     frame, y = raw(80)
     model = qp.GPRegressor(method="ep").fit(frame, y)
     assert isinstance(model.kernel_.k2.k2.k1, Categories)
@@ -169,9 +166,7 @@ def test_missing_numbers():
     own = model.likelihood_.with_parameters(**model.parameters_)
     plain = qp.GPRegressor(model.kernel_, likelihood=own, method="ep", optimize=False).fit(rows, y)
     np.testing.assert_allclose(plain.predict(rows), model.predict(X), rtol=1e-6, atol=1e-6)
-
-
-def test_a_kernel_that_is_given_is_multiplied_by_one_of_gaps():
+    # A kernel that is given is multiplied by one of gaps.
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20, 2))
     X[:5, 1] = np.nan
@@ -212,7 +207,6 @@ def test_arrays_that_are_refused(X, words):
 
 @pytest.mark.slow
 def test_thousands_of_rows_with_nearest_ones():
-    """The engine that is chosen for them, and the nearest rows of each point."""
     frame, y = raw(1700, 3)
     frame.loc[::7, "size"] = np.nan
     options = qp.Inducing("auto", budget=3.0, nearest=20)
@@ -244,7 +238,6 @@ def test_saved_models_know_their_columns(tmp_path):
 
 
 def test_batches():
-    """Further rows are read as the first were."""
     frame, y = raw(120)
     model = qp.GPClassifier(KERNEL, inducing=50, optimize=False, method="ep", random_state=0)
     model.partial_fit(frame[:60], y[:60] > 0.0, classes=[False, True])
@@ -328,11 +321,6 @@ def test_missing_labels_are_named_by_row(labels):
         refuses(r"y has no label in row 29.*leave the 1 rows", model.fit, POINTS, labels)
 
 
-def test_nullable_booleans_are_booleans():
-    model = qp.GPClassifier(**FIXED).fit(POINTS, pd.array(COUNTS > 1, dtype="boolean"))
-    assert model.classes_.tolist() == [False, True]
-
-
 def test_groups_are_labels_of_any_type_that_compares_by_value():
     want = [0, 1, 0]
     days = np.array(["2020", "2021", "2020"], dtype="datetime64[Y]")
@@ -340,6 +328,9 @@ def test_groups_are_labels_of_any_type_that_compares_by_value():
         assert group_codes(groups, 3).tolist() == want
     for missing in (["a", None, "a"], pd.array([1, None, 1], dtype="Int64"), [1.0, np.nan, 1.0]):
         refuses("groups has missing labels", group_codes, missing, 3)
+    # Nullable booleans are booleans.
+    model = qp.GPClassifier(**FIXED).fit(POINTS, pd.array(COUNTS > 1, dtype="boolean"))
+    assert model.classes_.tolist() == [False, True]
 
 
 @every_case("odd", [{"city": "Lima"}, {"size": 1e6}, {"size": np.nan}, {"city": None}])

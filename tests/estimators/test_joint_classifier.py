@@ -42,7 +42,7 @@ def fitted(**options):
 
 
 def test_a_fit_is_infer_classes_at_its_kernel():
-    """Predictions, evidence and latent values of the posterior under the learnt kernel."""
+    """Predictions, evidence, a top of it, and latent values under the learnt kernel."""
     model = fitted(method="ep")
     K, K_star = model.kernel_(X), model.kernel_(NEW, X)
     post = qp.infer_classes(K, Y, "ep", tol=1e-9)
@@ -63,14 +63,24 @@ def test_a_fit_is_infer_classes_at_its_kernel():
     assert len(found) == 3
     wanted = post.marginals(K_star, model.kernel_.diag(NEW))
     np.testing.assert_allclose(found[2].mean, wanted[2].mean, rtol=0, atol=1e-4)
-
-
-def test_the_optimum_is_a_top_of_the_joint_evidence():
-    model = fitted(method="ep")
-    theta, best = model.kernel_.theta, model.log_marginal_likelihood_value_
     for step in 0.02 * np.vstack([np.eye(2), -np.eye(2)]):
-        K = model.kernel_.clone_with_theta(theta + step)(X)
-        assert qp.infer_classes(K, Y, "ep").log_evidence < best - 1e-6
+        K = model.kernel_.clone_with_theta(model.kernel_.theta + step)(X)
+        assert qp.infer_classes(K, Y, "ep").log_evidence < post.log_evidence - 1e-6
+    # Intervals are quantiles of the latent normal: beside draws of another seed.
+    found, p = model.predict_interval(NEW, 0.8), model.predict_proba(NEW)
+    assert found.shape == (7, 3, 2)
+    assert (found[..., 0] <= p).all()
+    assert (p <= found[..., 1]).all()
+    np.testing.assert_array_equal(model.predict_interval(NEW, 0.8), found)
+    mean, covariance = joint_classifier.JointClasses(model).latent(NEW)
+    rng = np.random.default_rng(5)
+    for t in range(len(NEW)):
+        draws = given_latent(rng.multivariate_normal(mean[t], covariance[t], 20_000))
+        low, high = np.quantile(draws, [0.1, 0.9], axis=0)
+        np.testing.assert_allclose(found[t, :, 0], np.minimum(low, p[t]), rtol=0, atol=0.06)
+        np.testing.assert_allclose(found[t, :, 1], np.maximum(high, p[t]), rtol=0, atol=0.06)
+        # The mean of the draws is the prediction, by another way than its own.
+        np.testing.assert_allclose(draws.mean(axis=0), p[t], rtol=0, atol=0.012)
 
 
 def test_slopes_by_parameters_are_those_of_differences():
@@ -120,36 +130,16 @@ def test_probabilities_given_latent_values():
     f = np.array([[0.3, -0.5, 1.1], [40.0, 0.0, 39.0], [0.0, 0.0, 0.0]])
     found = given_latent(f)
 
+    def density(z, row, c):
+        return norm.pdf(z - row[c]) * norm.cdf(z - np.delete(row, c)).prod()
+
     def one(row, c):
-        others = np.delete(row, c)
-
-        def density(z):
-            return norm.pdf(z - row[c]) * norm.cdf(z - others).prod()
-
-        return quad(density, row.max() - 9.0, row.max() + 9.0, epsabs=1e-12)[0]
+        reach = row.max() + np.array([-9.0, 9.0])
+        return quad(density, *reach, args=(row, c), epsabs=1e-12)[0]
 
     known = [[one(row, c) for c in range(3)] for row in f]
     np.testing.assert_allclose(found, known, rtol=0, atol=1e-7)
     np.testing.assert_allclose(given_latent(np.zeros((1, 10))), 0.1, rtol=0, atol=1e-9)
-
-
-def test_intervals_are_quantiles_of_the_latent_normal():
-    """Beside draws of another seed, within their noise; the prediction is inside."""
-    model = fitted(method="ep")
-    found, p = model.predict_interval(NEW, 0.8), model.predict_proba(NEW)
-    assert found.shape == (7, 3, 2)
-    assert (found[..., 0] <= p).all()
-    assert (p <= found[..., 1]).all()
-    np.testing.assert_array_equal(model.predict_interval(NEW, 0.8), found)
-    mean, covariance = joint_classifier.JointClasses(model).latent(NEW)
-    rng = np.random.default_rng(5)
-    for t in range(len(NEW)):
-        draws = given_latent(rng.multivariate_normal(mean[t], covariance[t], 20_000))
-        low, high = np.quantile(draws, [0.1, 0.9], axis=0)
-        np.testing.assert_allclose(found[t, :, 0], np.minimum(low, p[t]), rtol=0, atol=0.06)
-        np.testing.assert_allclose(found[t, :, 1], np.maximum(high, p[t]), rtol=0, atol=0.06)
-        # The mean of the draws is the prediction, by another way than its own.
-        np.testing.assert_allclose(draws.mean(axis=0), p[t], rtol=0, atol=0.012)
 
 
 def test_a_failed_fit_leaves_the_model_as_it_was(monkeypatch):
@@ -192,23 +182,17 @@ def test_what_does_not_go_with_it(options, words):
     refuses(words, qp.GPClassifier(**{"multi_class": "joint"} | options).fit, X, Y)
 
 
-def test_ratios_are_for_few_sites(monkeypatch):
+def test_parts_ratios_of_many_sites_and_what_memory_does_not_hold_are_refused(monkeypatch):
     monkeypatch.setattr(joint_classifier, "CORRECTED", 50)
     refuses(r"at most 50 sites, and N \(C - 1\) = 60", fitted, correction="ratio")
-
-
-def test_parts_are_refused():
-    with pytest.raises(qp.InputError, match="is fitted to all rows at once"):
-        qp.GPClassifier(multi_class="joint", inducing=5).partial_fit(X, Y)
+    sparse = qp.GPClassifier(multi_class="joint", inducing=5)
+    refuses("is fitted to all rows at once", sparse.partial_fit, X, Y)
     alone = qp.GPClassifier(multi_class="joint")
     refuses("inducing points", lambda: alone.partial_fit(X, Y))
-
-
-def test_what_does_not_fit_into_memory():
     many = np.linspace(0.0, 1.0, 90_000)[:, None]
     labels = np.arange(90_000) % 3
-    with pytest.raises(qp.InputError, match=r'N = 90000 rows of 3 classes takes .*"one_vs_rest"'):
-        qp.GPClassifier(multi_class="joint", inducing=None).fit(many, labels)
+    words = r'N = 90000 rows of 3 classes takes .*"one_vs_rest"'
+    refuses(words, qp.GPClassifier(multi_class="joint", inducing=None).fit, many, labels)
     K = np.broadcast_to(1.0, (90_000, 90_000))
     refuses("3 classes jointly with N = 90000 takes", qp.infer_classes, K, labels)
 

@@ -1,20 +1,27 @@
-"""`monotone=`: slopes observed beside values, against dense inference by formulas of its own."""
+"""Functions that may only rise or fall: labels and counts, numbers and shares."""
 
 import json
 import pickle
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import nbinom, norm, poisson, t
 from sklearn.base import clone
-from sklearn.dummy import DummyClassifier
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 import qpruntime
-from qpruntime import ConvergenceWarning, GPClassifier, InputError, infer
+from qpruntime import (
+    ConvergenceWarning,
+    GPClassifier,
+    GPPoissonRegressor,
+    GPRobustRegressor,
+    infer,
+)
 from qpruntime.kernels.derivative_covariance import DerivativeRows, covariance
 from qpruntime.learning.inputs import Data, Inputs, Slopes
 from qpruntime.learning.solvers import GivenSlopes, SlopeFamily, with_slopes
+from qpruntime.likelihoods import get
 from qpruntime.projection.projector import Projector
 from tests.tools import oracle
 from tests.tools.cases import every_case, refuses
@@ -24,11 +31,16 @@ REFERENCE = json.loads((oracle.REFERENCE / "operators.json").read_text())
 FIXED = ConstantKernel(2.0, "fixed") * RBF([0.9, 1.4], "fixed")
 
 
-def drawn(seed=0, n=18):
-    rng = np.random.default_rng(seed)
+def drawn(kind="labels", n=18):
+    """Rows of two features, and labels, numbers or counts."""
+    rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, (n, 2))
     f = 1.5 * X[:, 0] + np.sin(2.0 * X[:, 1])
-    return X, np.where(f + rng.normal(size=n) > 0.0, "yes", "no")
+    if kind == "labels":
+        return X, np.where(f + rng.normal(size=n) > 0.0, "yes", "no")
+    if kind == "counts":
+        return X, rng.poisson(np.exp(0.5 * f)).astype(float)
+    return X, 0.5 * f + 0.3 * rng.standard_t(4.0, n)
 
 
 def by_hand(X, slopes):
@@ -94,31 +106,37 @@ def test_by_dense_inference():
 
 
 @every_case(
-    "kernel",
+    "kernel, likelihood",
     [
-        ConstantKernel(1.5) * RBF([0.8, 1.1]),
-        ConstantKernel(0.7) + ConstantKernel(1.5) * Matern(0.9, nu=2.5),
+        (ConstantKernel(1.5) * RBF([0.8, 1.1]), "probit"),
+        (ConstantKernel(0.7) + ConstantKernel(1.5) * Matern(0.9, nu=2.5), "probit"),
+        (ConstantKernel(1.2) * RBF([0.9, 1.4]), get("student-t", nu=4.0, scale=0.4)),
     ],
 )
-def test_slope_of_the_evidence(kernel):
-    """Log Z of values and slopes less that of slopes, each by `infer`; and its differences."""
-    X, y = drawn(n=9)
-    where, feature = X[:4] + 0.1, np.array([0, 0, 1, 0])
-    seen = Slopes(where, feature, np.full(4, 20.0))
-    data = Data(Inputs(X), np.where(y == "yes", 1.0, -1.0), Projector("probit", "ep"), np.zeros(9))
+def test_slope_of_the_evidence(kernel, likelihood):
+    """By differences, also by the scale of noise.
+
+    The evidence of labels is log Z of values and slopes less that of slopes, each by `infer`.
+    """
+    labels = likelihood == "probit"
+    X, y = drawn("labels" if labels else "numbers", 9)
+    y = np.where(y == "yes", 1.0, -1.0) if labels else y
+    seen = Slopes(X[:4] + 0.1, np.array([0, 0, 1, 0]), np.full(4, 20.0))
+    projector = Projector(likelihood, "ep")
+    data = Data(Inputs(X), y, projector, np.zeros(9), own_signs=labels)
     data = with_slopes(data, seen, np.array([1.0, 1.0, -1.0, 1.0]))
-    family = SlopeFamily(kernel, seen.asked(X), data.observed_prior, data.scale)
-    objective = tight(GivenSlopes(family, data.y, data.projector, 1e-11, 300))
-
-    def evidence(theta):
-        K = family.at(theta).covariance
-        options = {"method": "ep", "tol": 1e-11, "max_sweeps": 300}
+    family = SlopeFamily(kernel, seen.asked(X), data.observed_prior, data.scale, labels)
+    learnt, more = ((), []) if labels else (("scale",), [np.log(0.4)])
+    objective = tight(GivenSlopes(family, data.y, projector, 1e-11, 300, None, learnt))
+    theta = np.append(kernel.theta, more)
+    value, gradient = objective(theta)
+    by_difference = slopes(lambda at: objective(at)[0], theta, 4e-3)
+    assert gradient == pytest.approx(by_difference, abs=2e-6)
+    if labels:
+        K, options = family.at(theta).covariance, {"method": "ep", "tol": 1e-11, "max_sweeps": 300}
         both = infer(K, data.y, **options).log_evidence
-        return both - infer(K[9:, 9:], data.y[9:], **options).log_evidence
-
-    value, gradient = objective(kernel.theta)
-    assert value == pytest.approx(-evidence(kernel.theta), abs=1e-8)
-    assert -gradient == pytest.approx(slopes(evidence, kernel.theta, 4e-3), abs=2e-6)
+        alone = infer(K[9:, 9:], data.y[9:], **options).log_evidence
+        assert value == pytest.approx(alone - both, abs=1e-8)
 
 
 def test_it_rises():
@@ -148,14 +166,6 @@ def test_it_rises():
     np.testing.assert_allclose(falls.predict_proba(-X), held.predict_proba(X), atol=0.02)
 
 
-def test_rows_that_contradict():
-    rng = np.random.default_rng(1)
-    X = rng.uniform(-2.0, 2.0, (60, 1))
-    y = 2.0 * X[:, 0] + 0.3 * rng.normal(size=60) > 0.0
-    with pytest.warns(ConvergenceWarning, match="rows contradict monotone"):
-        GPClassifier(ConstantKernel(4.0, "fixed") * RBF(0.02, "fixed"), monotone={0: -1}).fit(X, y)
-
-
 def test_manners(tmp_path):
     X, y = drawn()
     model = GPClassifier(FIXED, monotone={0: 1}).fit(X, y)
@@ -172,29 +182,122 @@ def test_manners(tmp_path):
     assert GPClassifier(FIXED, monotone={}).fit(X, y).slopes_ is None
 
 
+COUNTS = {"dispersion": np.inf}
+
+
 @every_case(
-    ("options", "said"),
+    ("model", "options", "said"),
     [
-        ({"monotone": {"age": 1}}, "'age', which X does not have: X had no names"),
-        ({"monotone": {2: 1}}, "from 0 to 1"),
-        ({"monotone": {-1: 1}}, "from 0 to 1"),
-        ({"monotone": {True: 1}}, "from 0 to 1"),
-        ({"monotone": {0: 2}}, r"\+1 .* or -1"),
-        ({"monotone": {0: "up"}}, r"\+1 .* or -1"),
-        ({"monotone": [1, 0]}, "mapping"),
-        ({"monotone": {0: 1}, "kernel": Matern(nu=1.5)}, "times RBF or Matern"),
-        ({"monotone": {0: 1}, "inducing": 5}, "inducing=None"),
-        ({"monotone": {0: 1}, "solver": "markov"}, 'solver="dense"'),
-        ({"monotone": {0: 1}, "prior_mean": DummyClassifier()}, "prior_mean"),
+        (GPClassifier, {"monotone": {"age": 1}}, "'age', which X does not have: X had no names"),
+        (GPClassifier, {"monotone": {2: 1}}, "from 0 to 1"),
+        (GPClassifier, {"monotone": {-1: 1}}, "from 0 to 1"),
+        (GPClassifier, {"monotone": {True: 1}}, "from 0 to 1"),
+        (GPClassifier, {"monotone": {0: 2}}, r"\+1 .* or -1"),
+        (GPClassifier, {"monotone": {0: "up"}}, r"\+1 .* or -1"),
+        (GPClassifier, {"monotone": [1, 0]}, "mapping"),
+        (GPClassifier, {"kernel": Matern(nu=1.5)}, "times RBF or Matern"),
+        (GPClassifier, {"inducing": 5}, "inducing=None"),
+        (GPClassifier, {"solver": "markov"}, 'solver="dense"'),
+        (GPClassifier, {"prior_mean": DummyClassifier()}, "prior_mean"),
+        (GPPoissonRegressor, {"link": "square", "optimize": False}, 'use link="exp"'),
+        (GPPoissonRegressor, COUNTS | {"correction": "blend"}, "correction=None"),
+        (GPPoissonRegressor, COUNTS | {"optimize": "loo"}, 'leave out "loo"'),
+        (GPPoissonRegressor, COUNTS | {"monotone": {3: 1}}, "from 0 to 1"),
+        (GPPoissonRegressor, COUNTS | {"kernel": Matern(nu=1.5)}, "times RBF or Matern"),
+        (GPRobustRegressor, {"inducing": 5}, "inducing=None"),
+        (GPRobustRegressor, {"prior_mean": DummyRegressor()}, "prior_mean"),
     ],
 )
-def test_what_is_refused(options, said):
-    refuses(said, GPClassifier(**options).fit, *drawn())
+def test_what_is_refused(model, options, said):
+    kind = "labels" if model is GPClassifier else "counts"
+    refuses(said, model(**{"monotone": {0: 1}} | options).fit, *drawn(kind))
 
 
 def test_what_data_refuse():
     X, y = drawn()
     refuses("same in every row", GPClassifier(monotone={1: 1}).fit, X * [1.0, 0.0], y)
     refuses("two classes", GPClassifier(monotone={1: 1}).fit, X, np.arange(18) % 3)
-    with pytest.raises(InputError, match="two classes"):
-        GPClassifier(monotone={1: 1}, multi_class="joint").fit(X, np.arange(18) % 3)
+    joint = GPClassifier(monotone={1: 1}, multi_class="joint")
+    refuses("two classes", joint.fit, X, np.arange(18) % 3)
+    # Rows that contradict are warned of.
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2.0, 2.0, (60, 1))
+    y = 2.0 * X[:, 0] + 0.3 * rng.normal(size=60) > 0.0
+    with pytest.warns(ConvergenceWarning, match="rows contradict monotone"):
+        GPClassifier(ConstantKernel(4.0, "fixed") * RBF(0.02, "fixed"), monotone={0: -1}).fit(X, y)
+
+
+KERNEL = ConstantKernel(0.8, "fixed") * RBF([0.9, 1.4], "fixed")
+NUMBERS = {"normalize_y": False, "noise_bounds": {"scale": "fixed", "start": 0.3}}
+
+
+def t_density(f, y):
+    return t.pdf((y - f) / 0.3, 4.0) / 0.3
+
+
+COUNTED = GPPoissonRegressor(KERNEL, method="ep", tol=1e-10, mean=0.2, dispersion=np.inf)
+CASES = [
+    ("numbers", GPRobustRegressor(KERNEL, method="ep", tol=1e-10, **NUMBERS), t_density),
+    ("counts", COUNTED, lambda f, y: poisson.pmf(y, np.exp(f))),
+    (
+        "counts",
+        clone(COUNTED).set_params(dispersion=3.0),
+        lambda f, y: nbinom.pmf(y, 3.0, 3.0 / (3.0 + np.exp(f))),
+    ),
+]
+
+
+@every_case(("name", "model", "density"), CASES)
+def test_the_fixed_point(name, model, density):
+    """Tilted moments, by sums, are the marginals'; evidence and means by dense algebra."""
+    X, y = drawn(name)
+    model = clone(model).set_params(monotone={0: 1, 1: -1}).fit(X, y)
+    slopes, n, new = model.slopes_, len(X), np.array([[0.3, -0.2], [1.0, 1.0]])
+    prior = 0.0 if name == "numbers" else 0.2
+    signs = 1.0 - 2.0 * slopes.feature
+    both = DerivativeRows.both(X, slopes.where, slopes.feature)
+    K = covariance(KERNEL, both)
+    K.flat[n * (len(K) + 1) :: len(K) + 1] *= 1.0 + 1e-8
+    scale = np.concatenate([np.ones(n), slopes.times])
+    K *= np.outer(scale, scale)
+    mean_0 = np.concatenate([np.full(n, prior), np.zeros(len(signs))])
+    tau, nu = model.posterior_.sites
+    V = np.linalg.solve(np.eye(len(K)) + K * tau, K)
+    m = mean_0 + V @ (nu - tau * mean_0)
+    log_z = 0.0
+    for i in range(len(K)):
+        kept = 1.0 - tau[i] * V[i, i]
+        v = V[i, i] / kept
+        centre = (m[i] - nu[i] * V[i, i]) / kept
+        f = centre + np.sqrt(v) * np.linspace(-14.0, 14.0, 20_001)
+        seen = density(f, y[i]) if i < n else norm.cdf(signs[i - n] * f)
+        weight = seen * norm.pdf(f, centre, np.sqrt(v)) * (f[1] - f[0])
+        mass = weight.sum()
+        tilted = weight @ f / mass
+        assert tilted == pytest.approx(m[i], abs=1e-4 * np.sqrt(V[i, i]))
+        assert weight @ (f - tilted) ** 2 / mass == pytest.approx(V[i, i], rel=2e-4)
+        # The site under its cavity; log Z has the tilted mass in its place.
+        precise, pull = tau[i] + 1.0 / v, nu[i] + centre / v
+        log_z += np.log(mass) + 0.5 * np.log(v * precise)
+        log_z -= 0.5 * (pull**2 / precise - centre**2 / v)
+    rest = nu - tau * mean_0
+    log_z += nu @ mean_0 - 0.5 * tau @ mean_0**2 + 0.5 * rest @ V @ rest
+    log_z -= 0.5 * np.linalg.slogdet(np.eye(len(K)) + K * tau)[1]
+    assert model.log_marginal_likelihood_value_ == pytest.approx(log_z, abs=2e-4)
+    # New points, by the regression on what was observed.
+    crossed = covariance(KERNEL, DerivativeRows.values(new), both) * scale
+    weights = np.linalg.solve(np.eye(len(K)) + tau[:, None] * K, rest)
+    np.testing.assert_allclose(model.latent(new)[0], prior + crossed @ weights, atol=1e-5)
+
+
+def test_manners_of_numbers():
+    X, y = drawn("counts")
+    model = GPPoissonRegressor(KERNEL, monotone={0: 1}, dispersion=np.inf).fit(X, y)
+    assert model.link_ == "exp"
+    assert model.likelihood_ is get("poisson-exp")
+    # Rows of weight 0 are none, and an exposure is a factor of the rate.
+    more = np.vstack([X, X[:2] + 0.1]), np.append(y, [9.0, 9.0])
+    weighed = clone(model).fit(*more, sample_weight=np.append(np.ones(18), [0.0, 0.0]))
+    np.testing.assert_allclose(weighed.predict(X), model.predict(X), rtol=1e-12)
+    exposed = clone(model).fit(X, y, exposure=np.full(18, 2.0))
+    np.testing.assert_allclose(2.0 * exposed.predict(X), model.predict(X), rtol=1e-6)

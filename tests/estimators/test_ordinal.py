@@ -52,6 +52,14 @@ def test_probabilities_are_integrals_over_f(noise):
         density = [model.predict_log_density(NEW[i : i + 1], [word])[0] for word in WORDS]
         np.testing.assert_allclose(density, np.log(wanted), rtol=1e-9)
     np.testing.assert_array_equal(model.predict(NEW)[:2], ["good", "fair"])
+    # Of a latent function that is known only the noise is left: digits in both tails.
+    low, high = model.thresholds_[[0, -1]]
+    gap = low - high - 9.0
+    for f, column in ((high + 9.0, 0), (low - 9.0, 2)):
+        model._predicted = lambda points, finish, f=f, **_: finish(np.array([f]), np.array([1e-30]))
+        p = model.predict_proba(NEW[:1])[0]
+        np.testing.assert_allclose(p[column], below(gap), rtol=1e-12)
+        np.testing.assert_allclose(p.sum(), 1.0, rtol=1e-13)
 
 
 def test_thresholds_are_learnt_with_the_kernel():
@@ -68,6 +76,12 @@ def test_thresholds_are_learnt_with_the_kernel():
         post = infer(kernel, CODES, get("ordinal", **names), method="ep", mean=model.mean_)
         gap = post.log_evidence - model.log_marginal_likelihood_value_
         assert abs(gap) < 1e-6 if factor == 1.0 else gap < -1e-3
+    # Logistic noise is the default, and its thresholds are wider.
+    own, probit = GPOrdinal(KERNEL, method="ep").fit(X, CODES), fitted("probit")
+    assert own.likelihood_.name == "ordinal-logistic" != probit.likelihood_.name
+    ratio = np.diff(own.thresholds_) / np.diff(probit.thresholds_)
+    np.testing.assert_allclose(ratio, 1.7, rtol=0.1)
+    refuses("likelihood must be one of", GPOrdinal(likelihood="cloglog").fit, X, CODES)
 
 
 def test_quantiles_and_draws(model):
@@ -86,6 +100,19 @@ def test_numbers_and_words_are_alike(model):
     plain = GPOrdinal(KERNEL, method="ep").fit(X, CODES)
     expected = model.predict_proba(NEW)[:, COLUMNS]
     np.testing.assert_allclose(plain.predict_proba(NEW), expected, rtol=1e-12)
+    density = model.predict_log_density(NEW, ["bad", "fair", "good"])
+    found = model.predict_log_density(NEW, np.array([b"bad", b"fair", b"good"]))
+    np.testing.assert_array_equal(found, density)
+    words = "y has levels that are text in the fit and numbers now"
+    refuses(words, model.predict_log_density, NEW, [0, 1, 2])
+    # They take column k of the probabilities for the k-th of the sorted labels.
+    assert model.levels_.tolist() == WORDS.tolist()
+    assert model.classes_.tolist() == sorted(WORDS)
+    y, proba = WORDS[CODES], model.predict_proba(X)
+    by_hand = np.log(proba[np.arange(len(y)), np.searchsorted(model.classes_, y)]).mean()
+    np.testing.assert_allclose(by_hand, model.predict_log_density(X, y).mean(), rtol=1e-9)
+    np.testing.assert_allclose(get_scorer("neg_log_loss")(model, X, y), by_hand, rtol=1e-12)
+    assert model.score(X, y) == (model.predict(X) == y).mean() > 0.5
 
 
 @every_case(
@@ -99,17 +126,6 @@ def test_numbers_and_words_are_alike(model):
 )
 def test_refusals(y, levels, words):
     refuses(words, GPOrdinal(levels=levels).fit, X, y)
-
-
-def test_scorers_of_scikit_learn_see_sorted_classes(model):
-    """They take column k of the probabilities for the k-th of the sorted labels."""
-    assert model.levels_.tolist() == WORDS.tolist()
-    assert model.classes_.tolist() == sorted(WORDS)
-    y, proba = WORDS[CODES], model.predict_proba(X)
-    by_hand = np.log(proba[np.arange(len(y)), np.searchsorted(model.classes_, y)]).mean()
-    np.testing.assert_allclose(by_hand, model.predict_log_density(X, y).mean(), rtol=1e-9)
-    np.testing.assert_allclose(get_scorer("neg_log_loss")(model, X, y), by_hand, rtol=1e-12)
-    assert model.score(X, y) == (model.predict(X) == y).mean() > 0.5
 
 
 def test_an_ensemble_votes_with_levels_that_are_words():
@@ -136,9 +152,8 @@ def test_levels_in_the_opposite_order_are_the_same_model(kernel):
     got = up.log_marginal_likelihood_value_
     np.testing.assert_allclose(got, down.log_marginal_likelihood_value_, atol=1e-6)
     np.testing.assert_allclose(up.predict_proba(NEW), down.predict_proba(NEW)[:, ::-1], atol=1e-5)
-    np.testing.assert_allclose(
-        up.thresholds_ - up.mean_, down.mean_ - down.thresholds_[::-1], atol=1e-4
-    )
+    mirrored = down.mean_ - down.thresholds_[::-1]
+    np.testing.assert_allclose(up.thresholds_ - up.mean_, mirrored, atol=1e-4)
 
 
 def test_two_levels_begin_at_their_shares():
@@ -174,14 +189,6 @@ def test_declared_orders_are_the_order_of_the_levels(model):
     assert unordered.levels_.tolist() == WORDS.tolist()
 
 
-def test_levels_of_the_same_value_in_another_type(model):
-    density = model.predict_log_density(NEW, ["bad", "fair", "good"])
-    found = model.predict_log_density(NEW, np.array([b"bad", b"fair", b"good"]))
-    np.testing.assert_array_equal(found, density)
-    with pytest.raises(InputError, match="y has levels that are text in the fit and numbers now"):
-        model.predict_log_density(NEW, [0, 1, 2])
-
-
 def test_a_quantile_is_the_lowest_level_that_reaches_it():
     """Probability .25 is reached by the first level, whose probability it is."""
 
@@ -191,9 +198,8 @@ def test_a_quantile_is_the_lowest_level_that_reaches_it():
 
     model = Known()
     model.levels_ = np.array([3, 5, 7])
-    assert model.predict_quantiles(X[:1], [0.24, 0.25, 0.26, 0.5, 0.51]).tolist() == [
-        [3, 3, 5, 5, 7]
-    ]
+    found = model.predict_quantiles(X[:1], [0.24, 0.25, 0.26, 0.5, 0.51])
+    assert found.tolist() == [[3, 3, 5, 5, 7]]
 
 
 def test_a_level_of_weight_0_is_no_level():
@@ -207,23 +213,3 @@ def test_a_level_of_weight_0_is_no_level():
     alone = GPOrdinal(method="ep").fit(X[1:], CODES[1:])
     assert own.levels_.tolist() == [0, 1, 2, 3]
     assert own.log_marginal_likelihood_value_ == alone.log_marginal_likelihood_value_
-
-
-@every_case("noise", BELOW)
-def test_probabilities_keep_their_digits_in_both_tails(noise):
-    """Of a latent function that is known, so that only the noise is left."""
-    model = fitted(noise)
-    low, high = model.thresholds_[[0, -1]]
-    for f, column, gap in ((high + 9.0, 0, low - high - 9.0), (low - 9.0, 2, low - high - 9.0)):
-        model._predicted = lambda points, finish, f=f, **_: finish(np.array([f]), np.array([1e-30]))
-        p = model.predict_proba(NEW[:1])[0]
-        np.testing.assert_allclose(p[column], BELOW[noise](gap), rtol=1e-12)
-        np.testing.assert_allclose(p.sum(), 1.0, rtol=1e-13)
-
-
-def test_logistic_noise_is_the_default_and_its_thresholds_are_wider():
-    own, probit = GPOrdinal(KERNEL, method="ep").fit(X, CODES), fitted("probit")
-    assert own.likelihood_.name == "ordinal-logistic" != probit.likelihood_.name
-    ratio = np.diff(own.thresholds_) / np.diff(probit.thresholds_)
-    np.testing.assert_allclose(ratio, 1.7, rtol=0.1)
-    refuses("likelihood must be one of", GPOrdinal(likelihood="cloglog").fit, X, CODES)

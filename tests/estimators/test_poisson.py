@@ -1,15 +1,32 @@
-"""GPPoissonRegressor: exposure, prior mean, optimisation, predictions and manners."""
+"""GPPoissonRegressor: counts, exposures, dispersion."""
 
+import math
 import warnings
 
 import numpy as np
 import pytest
+import sklearn
 from scipy.integrate import quad
 from scipy.optimize import check_grad
-from scipy.stats import norm, poisson
+from scipy.stats import binom, norm, poisson
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.linear_model import PoissonRegressor
+from sklearn.metrics import mean_poisson_deviance, r2_score
+from sklearn.model_selection import KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from qpruntime import GPPoissonRegressor, Search, infer, open_table
+from qpruntime import (
+    GPPoissonRegressor,
+    GPRobustRegressor,
+    InputError,
+    NumericalError,
+    Search,
+    infer,
+    open_table,
+)
+from qpruntime.estimators.poisson import Noise, _excess, noise_given
 from qpruntime.learning.objective import KernelFamily, Objective
 from qpruntime.projection.projector import Projector
 from tablegen import build
@@ -40,17 +57,13 @@ def test_exposure_of_one_point_by_quadrature(exposure):
     mean, variance, y = 0.8, 0.3, 3
 
     def moment(power):
-        return quad(
-            lambda f: (
+        def integrand(f):
+            return (
                 f**power * poisson.pmf(y, exposure * f * f) * norm.pdf(f, mean, np.sqrt(variance))
-            ),
-            -4.0,
-            5.0,
-            points=np.linspace(-0.5, 0.5, 11),
-            epsabs=0,
-            epsrel=1e-12,
-            limit=500,
-        )[0]
+            )
+
+        near = {"points": np.linspace(-0.5, 0.5, 11), "limit": 500}
+        return quad(integrand, -4.0, 5.0, epsabs=0, epsrel=1e-12, **near)[0]
 
     Z = moment(0)
     kernel = ConstantKernel(variance, "fixed") * RBF(1.0, "fixed")
@@ -124,9 +137,7 @@ def test_sign_of_the_mean_is_a_convention():
     down = GPPoissonRegressor(FIXED, mean=-1.2, tol=1e-10).fit(X, Y)
     np.testing.assert_allclose(up.latent(NEW)[0], -down.latent(NEW)[0], rtol=1e-7)
     np.testing.assert_allclose(up.predict(NEW), down.predict(NEW), rtol=1e-7)
-
-
-def test_mean_zero_warns_and_stays_finite():
+    # Mean zero warns and stays finite.
     with warnings.catch_warnings(record=True, action="always") as caught:
         model = GPPoissonRegressor(FIXED, mean=0).fit(X, Y)
     assert [w for w in caught if "sign" in str(w.message) and w.category is UserWarning]
@@ -190,11 +201,11 @@ def test_leave_one_out_objective(method):
     assert model.posterior_.loo().sum() > other.posterior_.loo().sum()
 
 
-@pytest.mark.parametrize("counts", [Y.astype(float), Y.tolist(), Y.astype(np.uint8)], ids=type)
-def test_whole_numbers_of_any_type_are_counts(counts):
-    model = GPPoissonRegressor(FIXED).fit(X, counts)
+@every_case("kind", [float, np.uint8, list])
+def test_whole_numbers_of_any_type_are_counts(kind):
+    found = GPPoissonRegressor(FIXED).fit(X, Y.tolist() if kind is list else Y.astype(kind))
     np.testing.assert_array_equal(
-        model.predict(NEW), GPPoissonRegressor(FIXED).fit(X, Y).predict(NEW)
+        found.predict(NEW), GPPoissonRegressor(FIXED).fit(X, Y).predict(NEW)
     )
 
 
@@ -236,13 +247,11 @@ def test_refuses_exposure(exposure, words):
     refuses(words, model.predict_log_pmf, NEW[:3], 1, exposure)
 
 
-@every_case("mean", [np.nan, np.inf, "1", [1.0, 2.0], True])
-def test_refuses_mean(mean):
-    refuses("mean must be a finite number or None", GPPoissonRegressor(FIXED, mean=mean).fit, X, Y)
-
-
 def test_refuses_other_arguments():
     refuses("method", GPPoissonRegressor(FIXED, method="mcmc").fit, X, Y)
+    for mean in (np.nan, np.inf, "1", [1.0, 2.0], True):
+        model = GPPoissonRegressor(FIXED, mean=mean)
+        refuses("mean must be a finite number or None", model.fit, X, Y)
     model = GPPoissonRegressor(FIXED).fit(X, Y)
     for q in (0.0, 1.0, -0.1, np.nan, [[0.5]]):
         refuses(r"strictly between 0 and 1|q is nan", model.predict_quantiles, NEW, q)
@@ -254,17 +263,8 @@ def test_refuses_other_arguments():
 
 def test_counts_beyond_the_table(tmp_path):
     path = tmp_path / "few.h5"
-    build(
-        "poisson",
-        path,
-        method="direct",
-        mu_range=(-3.0, 3.0),
-        mu_step=0.1,
-        log10_sigma_range=(-1.0, 1.0),
-        log10_sigma_step=0.1,
-        counts=(0, 1),
-        workers=1,
-    )
+    axes = {"mu_range": (-3.0, 3.0), "mu_step": 0.1, "log10_sigma_range": (-1.0, 1.0)}
+    build("poisson", path, method="direct", log10_sigma_step=0.1, counts=(0, 1), workers=1, **axes)
     command = r"holds 0 to 1; .*tablegen build --likelihood poisson --counts=0:2"
     for table in (path, open_table(path), open_table(path, outside="exact")):
         refuses(command, GPPoissonRegressor(FIXED, table=table).fit, X[:4], [0, 1, 2, 0])
@@ -284,8 +284,226 @@ def test_whole_weights_are_repeated_looks():
     two = GPPoissonRegressor(FIXED, **options).fit(X, weights * Y, exposure=weights * ones)
     assert one.mean_ == pytest.approx(two.mean_, rel=1e-14)
     np.testing.assert_allclose(one.latent(NEW), two.latent(NEW), rtol=1e-8)
-
-
-def test_weights_of_next_to_nothing_leave_the_prior():
+    # Weights of next to nothing leave the prior.
     model = GPPoissonRegressor(FIXED, mean=1.3).fit(X, Y, sample_weight=np.full(25, 1e-9))
     np.testing.assert_allclose(model.latent(NEW), [[1.3] * 4, [0.5] * 4], rtol=1e-6)
+
+
+RNG = np.random.default_rng(13)
+LINE = RNG.uniform(0.0, 6.0, (40, 1))
+E = RNG.uniform(10.0, 200.0, 40)
+EVENTS = RNG.poisson(E * (1.0 + 0.5 * np.sin(LINE[:, 0])))
+FOLDS = KFold(4, shuffle=True, random_state=0)
+
+
+def by_hand():
+    """R^2 of every fold, exposures handed over at every step."""
+    found = []
+    for train, test in FOLDS.split(LINE):
+        mean, std = LINE[train].mean(0), LINE[train].std(0)
+        model = GPPoissonRegressor(FIXED)
+        model.fit((LINE[train] - mean) / std, EVENTS[train], exposure=E[train])
+        found.append(r2_score(EVENTS[test], E[test] * model.predict((LINE[test] - mean) / std)))
+    return found
+
+
+@pytest.fixture
+def model():
+    return GPPoissonRegressor(FIXED).fit(LINE, EVENTS, exposure=E)
+
+
+def test_score(model):
+    truth = r2_score(EVENTS, E * model.predict(LINE))
+    assert model.score(LINE, EVENTS, exposure=E) == pytest.approx(truth, rel=1e-14)
+    assert truth > 0.8
+    weights = RNG.uniform(0.1, 2.0, 40)
+    weighed = r2_score(EVENTS, E * model.predict(LINE), sample_weight=weights)
+    assert model.score(LINE, EVENTS, weights, E) == pytest.approx(weighed, rel=1e-14)
+    expected = r2_score(EVENTS / E, model.predict(LINE))
+    assert model.score(LINE, EVENTS / E, exposure=1.0) == pytest.approx(expected, rel=1e-14)
+    refuses(r"exposure=.*set_score_request\(exposure=True\)", model.score, LINE, EVENTS)
+    refuses(r"shape \(40,\)", model.score, LINE, EVENTS, exposure=E[:3])
+    with pytest.raises(NotFittedError):
+        GPPoissonRegressor().score(LINE, EVENTS)
+    plain = GPPoissonRegressor(FIXED)
+    for exposure in (None, 1.0, np.ones(40)):
+        plain.fit(LINE, EVENTS, exposure=exposure)
+        truth = r2_score(EVENTS, plain.predict(LINE))
+        assert plain.score(LINE, EVENTS) == pytest.approx(truth, rel=1e-14)
+
+
+@sklearn.config_context(enable_metadata_routing=True)
+def test_exposures_of_a_pipeline():
+    model = GPPoissonRegressor(FIXED).set_fit_request(exposure=True)
+    chain = make_pipeline(StandardScaler(), model.set_score_request(exposure=True))
+    given = {"cv": FOLDS, "params": {"exposure": E}}
+    found = cross_val_score(chain, LINE, EVENTS, **given)
+    np.testing.assert_allclose(found, by_hand(), rtol=1e-9)
+    assert found.min() > 0.5
+    model.set_predict_request(exposure=True, return_std=True)
+    chain.fit(LINE, EVENTS, exposure=E)
+    mean, std = chain.predict(LINE, exposure=E, return_std=True)
+    np.testing.assert_allclose(mean, E * chain.predict(LINE), rtol=1e-13)
+    assert std.shape == (40,)
+    with pytest.raises(ValueError, match=r"exposure.*set_fit_request"):
+        cross_val_score(GPPoissonRegressor(FIXED), LINE, EVENTS, **given)
+
+
+def test_without_routing_it_is_loud():
+    model = GPPoissonRegressor(FIXED)
+    with pytest.warns(UserWarning, match="model was fitted with exposure") as caught:
+        found = cross_val_score(model, LINE, EVENTS, cv=FOLDS, params={"exposure": E})
+    assert np.isnan(found).all()
+    assert len(caught) == 4
+    with pytest.raises(InputError, match="enable_metadata_routing"):
+        cross_val_score(model, LINE, EVENTS, cv=FOLDS, params={"exposure": E}, error_score="raise")
+
+
+@pytest.mark.parametrize("link", ["square", "exp"])
+def test_standard_deviation_of_the_rate(link):
+    model = GPPoissonRegressor(FIXED, link=link).fit(LINE, EVENTS, exposure=E)
+    new, e = np.array([[0.5], [3.0], [9.0]]), np.array([1.0, 30.0, 0.2])
+    mean, std = model.predict(new, return_std=True, exposure=e)
+    np.testing.assert_array_equal(mean, model.predict(new, exposure=e))
+    latent, variance = model.latent(new)
+    for i, (m, s) in enumerate(zip(latent, np.sqrt(variance), strict=True)):
+
+        def moment(power, m=m, s=s, e=e[i]):
+            def integrand(f):
+                rate = e * f * f if link == "square" else e * np.exp(f)
+                return rate**power * norm.pdf(f, m, s)
+
+            return quad(integrand, m - 12.0 * s, m + 14.0 * s, epsabs=0.0, epsrel=1e-12)[0]
+
+        first = moment(1)
+        assert mean[i] == pytest.approx(first, rel=1e-9)
+        # The variance is a difference of moments: the quadrature's digits are lost in it.
+        assert std[i] ** 2 == pytest.approx(moment(2) - first**2, rel=1e-6)
+
+
+def test_arguments_of_predict(model):
+    for wrong in (E, 1, "yes", None):
+        refuses(r"return_std must be True or False.*exposure=", model.predict, LINE, wrong)
+    robust = GPRobustRegressor(FIXED, optimize=False).fit(LINE, LINE[:, 0])
+    refuses("return_std", robust.predict, LINE, 2.0)
+    steep = GPPoissonRegressor(ConstantKernel(400.0, "fixed") * RBF(1.0, "fixed"), link="exp")
+    steep.fit(LINE, EVENTS)
+    with pytest.raises(NumericalError, match="beyond double precision"):
+        steep.predict([[100.0]], return_std=True)
+
+
+def test_the_dispersion_is_found_and_the_default_is_as_good_as_a_line():
+    """Counts of 240 people with 6 features, of which two matter, and a thousand to predict."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(1240, 6))
+    rate = np.exp(1.2 + 0.4 * X[:, 0] - 0.3 * X[:, 1])
+    y = rng.poisson(rate * rng.gamma(1.5, 1.0 / 1.5, rate.size))
+    default = GPPoissonRegressor(method="ep").fit(X[:240], y[:240])
+    assert default.link_ == "exp"
+    # 1.5 was drawn; a maximum likelihood estimate of 240 counts has a deviation of about .25.
+    assert 0.9 < default.dispersion_ < 2.4
+    assert default.likelihood_.parameters == {"dispersion": default.dispersion_}
+    assert default.optimum_.theta[-1] == pytest.approx(math.log(default.dispersion_), abs=1e-12)
+    # Given that counts are Poisson it took their noise for a rough rate.
+    line = PoissonRegressor(alpha=0.0).fit(X[:240], y[:240])
+    deviances = [mean_poisson_deviance(y[240:], m.predict(X[240:])) for m in (default, line)]
+    assert deviances[0] < 1.02 * deviances[1]
+
+
+def test_neighbours_tell():
+    rng, x = np.random.default_rng(8), np.zeros((4000, 1))
+    exposure = rng.uniform(0.5, 4.0, 4000)
+    counts = rng.poisson(5.0 * exposure).astype(float)
+    calm = [
+        _excess(x[:400], *(v[k : k + 400] for v in (counts, exposure)), rng)
+        for k in range(0, 4000, 400)
+    ]
+    # Deviations of the rows' own, of which some are in several pairs: 3 of 500 rows, 2.4 of 400.
+    assert calm.count(None) >= 9
+    wild = rng.poisson(5.0 * exposure * rng.gamma(2.0, 0.5, 4000)).astype(float)
+    found = _excess(x, wild, exposure, rng)
+    # From 400 pairs; the square of a sum of two counts is more than that of their mean rate.
+    assert 1.0 < found < 5.0
+    # One row, no counts, a single event: nothing to see.
+    for y in ([3.0], [0.0, 0.0], [0.0, 1.0, 0.0]):
+        assert _excess(np.zeros((len(y), 1)), np.array(y), np.ones(len(y)), rng) is None
+
+
+def test_one_pair_against_its_binomial_moments():
+    """Given their sum one of two counts is binomial: its moments by summing over all of them."""
+    rng, share = np.random.default_rng(0), 0.25
+    for total in range(5, 40):
+        one = np.arange(total + 1.0)
+        p = binom.pmf(one, total, share)
+        square = (one - p @ one) ** 2
+        beyond = square - p @ square
+        # Two rows of the 500 that have to differ by three deviations.
+        odd = beyond > 3.0 * 2.0 / 500.0 * math.sqrt(p @ beyond**2)
+        assert 0 < odd.sum() < total
+        for y, is_odd, more in zip(one, odd, beyond, strict=True):
+            found = _excess(np.zeros((2, 1)), np.array([y, total - y]), np.array([1.0, 3.0]), rng)
+            assert (found is not None) == is_odd
+            # y_1 - (y_1 + y_2)/4 has 3 m_1/4 - m_2/4 of the two rates, each m a gamma variable of
+            # variance m^2/r: for rates of total/4 and 3 total/4 that is 2 (3 total/16)^2/r.
+            if is_odd:
+                assert found == pytest.approx(2.0 * (3.0 * total / 16.0) ** 2 / more, rel=1e-12)
+
+
+@every_case(
+    ("arguments", "noise"),
+    [
+        (("auto", "auto", False, False), None),
+        (("exp", "auto", False, True), None),
+        (("auto", "auto", True, False), Noise("square")),
+        (("auto", "auto", False, True), Noise("square")),
+        (("exp", "auto", True, False), Noise("exp")),
+        (("square", "auto", False, False), Noise("square")),
+        (("auto", math.inf, False, False), Noise("square")),
+        (("exp", math.inf, False, False), Noise("exp")),
+        (("auto", 2, False, False), Noise("exp", 2.0)),
+    ],
+)
+def test_what_is_asked_for(arguments, noise):
+    assert noise_given(*arguments) == noise
+
+
+@every_case(
+    ("arguments", "words"),
+    [
+        (("square", 2.0), "Poisson counts only, got dispersion=2: use link='exp'"),
+        (("exp", 0.0), "dispersion must be positive"),
+        (("exp", -math.inf), "dispersion must be positive"),
+        (("exp", "much"), "dispersion must be a positive number or 'auto', got 'much'"),
+        (("exp", None), "dispersion must be a positive number or 'auto', got None"),
+        (("exp", math.nan), "dispersion must be a positive number or 'auto', got nan"),
+        (("exp", 1e10), "dispersion must be from 0.001 to 1e.09 or inf"),
+    ],
+)
+def test_dispersions_that_are_none(arguments, words):
+    refuses(words, noise_given, *arguments, False, False)
+
+
+def few(seed, dispersion):
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.uniform(0.0, 6.0, 50))[:, None]
+    mean = np.exp(1.5 + np.sin(x[:, 0]))
+    noise = 1.0 if dispersion == math.inf else rng.gamma(dispersion, 1.0 / dispersion, 50)
+    return x, rng.poisson(mean * noise)
+
+
+# Neighbours of these differ by less than three deviations.
+@every_case("seed", [0, 4, 6, 9, 18, 22, 33])
+def test_few_rows_are_judged_by_their_evidence(seed):
+    x, y = few(seed, 5.0)
+    found = GPPoissonRegressor(method="ep").fit(x, y)
+    kinds = [
+        GPPoissonRegressor(method="ep", link="exp", dispersion=r).fit(x, y) for r in (5.0, math.inf)
+    ]
+    dispersed, plain = (model.log_marginal_likelihood_value_ for model in kinds)
+    assert (found.dispersion_ < math.inf) == (dispersed > plain + 3.0)
+
+
+@every_case("seed", range(6))
+def test_few_poisson_rows_stay_poisson(seed):
+    found = GPPoissonRegressor(method="ep").fit(*few(seed, math.inf))
+    assert found.dispersion_ == math.inf

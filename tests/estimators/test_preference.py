@@ -18,8 +18,11 @@ FIXED = ConstantKernel(1.7, "fixed")
 GAMES = np.array([[0, 1], [1, 2], [2, 0], [0, 3], [3, 1], [0, 1], [4, 0], [2, 4], [1, 4]])
 
 
-def rows_of(pairs, n):
+def rows_of(pairs, n, scores=None):
+    """Differences of those who won and those who lost."""
     first, second = np.transpose(pairs)
+    if scores is not None:
+        first, second = np.where(scores == 1.0, (first, second), (second, first))
     return np.eye(n)[first] - np.eye(n)[second]
 
 
@@ -37,7 +40,7 @@ def test_by_dense_algebra(method):
     X, pairs, scores = drawn()
     kernel = FIXED * RBF(0.8, "fixed")
     model = GPPreference(kernel, method=method, tol=1e-10).fit(X, pairs, scores=scores)
-    A, K = rows_of(np.where(scores[:, None] == 1.0, pairs, pairs[:, ::-1]), len(X)), kernel(X)
+    A, K = rows_of(pairs, len(X), scores), kernel(X)
     post = infer(A @ K @ A.T, np.ones(len(A)), method=method, tol=1e-10, max_sweeps=300)
     assert model.log_marginal_likelihood_value_ == pytest.approx(post.log_evidence, abs=1e-8)
     np.testing.assert_allclose(model.posterior_.loo(), post.loo(), atol=1e-7)
@@ -88,7 +91,7 @@ def test_the_same_game_three_times():
 
 
 def test_a_tie_is_half_a_win_of_either():
-    """Z = E sqrt(Phi(d) Phi(-d)) to EP's error, and no one is better."""
+    """Z = E sqrt(Phi(d) Phi(-d)) to EP's error, and no one is better; nor in a circle of wins."""
     model = GPPreference(FIXED * Same(), method="ep").fit(None, [["a", "b"]], scores=[0.5])
     x, w = unit_normal(200)
     d = x * np.sqrt(3.4)
@@ -100,6 +103,8 @@ def test_a_tie_is_half_a_win_of_either():
     swapped = GPPreference(FIXED * Same()).fit(None, [["a", "b"], ["b", "c"]], scores=[0, 1])
     plain = GPPreference(FIXED * Same()).fit(None, [["b", "a"], ["b", "c"]])
     np.testing.assert_array_equal(swapped.utility(), plain.utility())
+    circle = GPPreference().fit(None, [["a", "b"], ["b", "c"], ["c", "a"]])
+    np.testing.assert_allclose(circle.utility()[0], 0.0, atol=1e-6)
 
 
 def test_ranks_by_sampling():
@@ -159,7 +164,7 @@ def test_what_is_learnt():
     kernel = ConstantKernel(1.0, (1e-3, 1e3)) * Same()
     model = GPPreference(kernel, method="ep").fit(None, pairs, scores=scores)
     variance = np.exp(model.kernel_.theta[0])
-    A = rows_of(np.where(scores[:, None] == 1.0, pairs, pairs[:, ::-1]), 12)
+    A = rows_of(pairs, 12, scores)
 
     def evidence(v):
         return infer(v * np.eye(12), np.ones(400), method="ep", operator=A, tol=1e-10).log_evidence
@@ -172,15 +177,6 @@ def test_what_is_learnt():
     # Without a variance of its own a kernel gets one.
     own = GPPreference(RBF(1.0)).fit(drawn()[0], *drawn()[1:2], scores=drawn()[2])
     assert own.kernel_.n_dims == 2
-
-
-def test_a_refused_fit_leaves_the_model():
-    X, pairs, scores = drawn()
-    model = GPPreference(optimize=False).fit(X, pairs, scores=scores)
-    before = dict(vars(model))
-    with pytest.raises(InputError):
-        model.fit(X, pairs, scores=scores + 3.0)
-    assert vars(model) == before
 
 
 @every_case(
@@ -224,13 +220,10 @@ def test_what_is_refused(arguments, said):
     ],
 )
 def test_calls_that_are_refused(call, said):
-    refuses(said, call, GPPreference(FIXED * Same()).fit(None, [["a", "b"], ["b", "c"]]))
-
-
-def test_contradictions_are_noise():
-    """A circle of wins, at any weight: nobody is better, and the fit ends."""
-    model = GPPreference().fit(None, [["a", "b"], ["b", "c"], ["c", "a"]])
-    np.testing.assert_allclose(model.utility()[0], 0.0, atol=1e-6)
+    model = GPPreference(FIXED * Same()).fit(None, [["a", "b"], ["b", "c"]])
+    before = dict(vars(model))
+    refuses(said, call, model)
+    assert vars(model) == before
 
 
 @pytest.mark.slow
@@ -254,7 +247,7 @@ def test_hyper_parameters_are_integrated(tmp_path):
     kernel = ConstantKernel(1.0) * RBF(1.0)
     given = {"method": "ep", "tol": 1e-9, "hyperparameters": "integrate"}
     model = GPPreference(kernel, **given).fit(X, pairs, scores=scores)
-    A, asked = rows_of(np.where(scores[:, None] == 1.0, pairs, pairs[:, ::-1]), len(X)), pairs[:4]
+    A, asked = rows_of(pairs, len(X), scores), pairs[:4]
     B, middle = rows_of(asked, len(X)), np.log(np.median(pdist(X)))
     logs, shares, normals = [], [], []
     for theta in model.integrated_.theta:

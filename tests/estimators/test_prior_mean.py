@@ -1,33 +1,44 @@
-"""A prior mean from any estimator: against `infer` with that mean, and other libraries' slopes."""
-
-from __future__ import annotations
+"""Means of the latent function from other models, with groups."""
 
 import copy
 import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import sklearn
 from scipy.special import logit, ndtr
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.dummy import DummyRegressor
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
+from sklearn.metrics import log_loss
 from sklearn.model_selection import KFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeRegressor
 
-from qpruntime import GPClassifier, GPPoissonRegressor, GPRobustRegressor, InputError, infer
+from qpruntime import (
+    GPClassifier,
+    GPPoissonRegressor,
+    GPRegressor,
+    GPRobustRegressor,
+    infer,
+)
+from qpruntime.estimators.classifier import coupling_of
+from qpruntime.estimators.joint_classifier import exponents
 from qpruntime.estimators.prior_mean import (
     CrossFitted,
     OfClasses,
     OfNumbers,
     OfRates,
     Target,
+    _folds,
     cross_fitted,
 )
 from qpruntime.estimators.prior_mean_selection import (
@@ -55,6 +66,13 @@ def seed_of(random_state):
     return int(copy.deepcopy(new_generator(random_state)).integers(2**31))
 
 
+def fit_folds(model, X, target, likelihood, seen, offset=0.0, seed=0, more=None):
+    """Cross-fit a model for one process of these observations, with the target's weights."""
+    of_process = [(get(likelihood), seen)]
+    weights = target.weights if likelihood != "poisson-exp" else None
+    return cross_fitted(model, X, target, of_process, weights, None, offset, seed, more)
+
+
 @every_case("method", ["ep", "qp"])
 @every_case("inducing", [None, "rows"])
 def test_the_posterior_is_that_of_the_prior_mean(method, inducing):
@@ -63,15 +81,11 @@ def test_the_posterior_is_that_of_the_prior_mean(method, inducing):
     signs, new = np.where(y, 1.0, -1.0), X[:7] + 0.1
     given, kernel = LogisticRegression(), 0.1 * RBF(0.7)
     options = {} if inducing is None else {"inducing": X}
-    model = GPClassifier(
-        kernel, method=method, optimize=False, prior_mean=given, random_state=4, **options
-    ).fit(X, y)
+    model = GPClassifier(kernel, method=method, prior_mean=given, random_state=4, **options)
+    model.set_params(optimize=False).fit(X, y)
     target = Target(y.astype(int), None, OfClasses(2, False), True, boosted_classes)
-    _, scores = cross_fitted(
-        given, X, target, [(get("probit"), signs)], None, None, 0.0, seed_of(4)
-    )
     mean = model.prior_mean_
-    values = mean.of(scores)
+    values = mean.of(fit_folds(given, X, target, "probit", signs, seed=seed_of(4))[1])
     power = {} if inducing is None else {"power": 0.5}
     post = infer(kernel(X), signs, "probit", method, mean=values[:, 0], **power)
     found = post.predict(kernel(new, X), kernel.diag(new), mean=mean.at(new)[:, 0])
@@ -130,21 +144,6 @@ class Score(ClassifierMixin, BaseEstimator):
         return X[:, 0]
 
 
-def test_the_slope_is_that_of_logistic_regression():
-    X, _, rng = rows(1500, 3)
-    y = (1.7 * X[:, 0] - 0.4 + rng.logistic(size=1500) > 0.0).astype(int)
-    weights = rng.uniform(0.5, 2.0, 1500)
-    target = Target(y, weights, OfClasses(2, True), True, boosted_classes)
-    signs = 2.0 * y - 1.0
-    mean, scores = cross_fitted(
-        Score(), X, target, [(get("logistic"), signs)], weights, None, 0.0, 0
-    )
-    other = LogisticRegression(C=np.inf, tol=1e-10).fit(X[:, :1], y, weights)
-    assert mean.slope[0] == pytest.approx(other.coef_[0, 0], rel=3e-4)
-    assert mean.shift[0] == pytest.approx(other.intercept_[0], abs=5e-4)
-    np.testing.assert_allclose(mean.of(scores)[:, 0], mean.at(X)[:, 0], rtol=1e-12)
-
-
 class Rate(BaseEstimator):
     """Predicts the exponential of the first column."""
 
@@ -155,14 +154,21 @@ class Rate(BaseEstimator):
         return np.exp(X[:, 0])
 
 
-def test_the_slope_of_rates_is_that_of_poisson_regression():
+def test_slopes_are_those_of_logistic_and_poisson_regression():
+    X, _, rng = rows(1500, 3)
+    y = (1.7 * X[:, 0] - 0.4 + rng.logistic(size=1500) > 0.0).astype(int)
+    weights = rng.uniform(0.5, 2.0, 1500)
+    target = Target(y, weights, OfClasses(2, True), True, boosted_classes)
+    mean, scores = fit_folds(Score(), X, target, "logistic", 2.0 * y - 1.0)
+    other = LogisticRegression(C=np.inf, tol=1e-10).fit(X[:, :1], y, weights)
+    assert mean.slope[0] == pytest.approx(other.coef_[0, 0], rel=3e-4)
+    assert mean.shift[0] == pytest.approx(other.intercept_[0], abs=5e-4)
+    np.testing.assert_allclose(mean.of(scores)[:, 0], mean.at(X)[:, 0], rtol=1e-12)
     X, _, rng = rows(1500, 4)
     exposure = rng.uniform(0.2, 30.0, 1500)
     y = rng.poisson(exposure * np.exp(0.6 * X[:, 0] + 0.3)).astype(float)
     target = Target(y / exposure, exposure, OfRates("exp", 1e-3), False, boosted_rates)
-    mean, _ = cross_fitted(
-        Rate(), X, target, [(get("poisson-exp"), y)], None, None, np.log(exposure), 0
-    )
+    mean, _ = fit_folds(Rate(), X, target, "poisson-exp", y, np.log(exposure))
     other = PoissonRegressor(alpha=0.0, tol=1e-10, max_iter=1000)
     other.fit(X[:, :1], y / exposure, sample_weight=exposure)
     assert mean.slope[0] == pytest.approx(other.coef_[0], rel=3e-4)
@@ -216,14 +222,13 @@ def test_what_learns_rows_by_heart_is_not_believed():
 
 
 def steps(n, seed=0):
-    """Labels by thresholds of few of many features, which trees see at once."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(n, 12))
     some = sum((X[:, k] > 0.5) * 2.0 for k in range(4)) - 4.0
     return X, some + 2.0 * (X[:, 4] > 0.8) + 0.5 * rng.standard_normal(n) > 0.0
 
 
-def test_boosting_is_taken_where_it_pays():
+def test_boosting_is_taken_where_it_pays_and_left_where_it_does_not():
     X, y = steps(800, 1)
     told = GPClassifier(inducing="judged", random_state=0).fit(X[:400], y[:400])
     assert told.prior_mean_ is not None
@@ -236,9 +241,6 @@ def test_boosting_is_taken_where_it_pays():
     ]
     assert losses[0] < losses[1] - 0.05
     assert told.score(X[400:], y[400:]) > 0.8
-
-
-def test_boosting_is_left_where_it_does_not():
     X, f, rng = rows(260, 8)
     y = f + 0.3 * rng.standard_normal(260) > 0.0
     told = GPClassifier(inducing="judged", random_state=0).fit(X, y)
@@ -250,7 +252,6 @@ def test_boosting_is_left_where_it_does_not():
 @pytest.mark.slow
 @every_case("thresholds", [True, False])
 def test_auto_trains_all_rows_once(thresholds, monkeypatch):
-    """Both answers are right, and each takes one fit of all rows."""
     n, calls = 700, []
 
     def counted(processes, *arguments, **options):
@@ -305,38 +306,29 @@ class Fails(BaseEstimator):
         raise RuntimeError("no such thing")
 
 
-@every_case(
-    "given, words",
-    [
-        ("boosting", "an estimator of scikit-learn"),
-        (LogisticRegression, "an estimator of scikit-learn"),
-        (3.0, "an estimator of scikit-learn"),
-        (LinearRegression(), "must have predict_proba or decision_function"),
-    ],
-)
-def test_what_is_no_classifier_is_refused(given, words):
-    X, f, _ = rows(40)
-    refuses(words, GPClassifier(KERNEL, optimize=False, prior_mean=given).fit, X, f > 0.0)
-
-
 def test_other_refusals():
     X, f, rng = rows(40)
     model = GPClassifier(KERNEL, optimize=False).fit(X, f > 0.0)
     before = dict(vars(model))
     with pytest.raises(RuntimeError, match="no such thing"):
         model.set_params(prior_mean=Fails()).fit(X, f > 0.0)
-    assert {k: v for k, v in vars(model).items() if k != "prior_mean"} == {
-        k: v for k, v in before.items() if k != "prior_mean"
-    }
+    after = vars(model)
+    assert [k for k in before | after if before.get(k) is not after.get(k)] == ["prior_mean"]
     model.set_params(prior_mean=KNeighborsClassifier(2))
-    with pytest.raises(InputError, match="KNeighborsClassifier takes no sample_weight"):
-        model.fit(X, f > 0.0, sample_weight=rng.uniform(0.5, 1.0, 40))
+    weights = rng.uniform(0.5, 1.0, 40)
+    words = "KNeighborsClassifier takes no sample_weight"
+    refuses(words, model.fit, X, f > 0.0, sample_weight=weights)
     refuses("needs 20 rows or more to be cross-fitted, got 19", model.fit, X[:19], f[:19] > 0.0)
     rare = np.arange(40) == 3
     refuses("a class with one", model.set_params(prior_mean=GaussianNB()).fit, X, rare)
     counts = GPPoissonRegressor(mean=0.3, prior_mean=DummyRegressor())
     refuses("give one of the two", counts.fit, X, np.ones(40))
     assert GPClassifier(inducing="judged").fit(X, rare).prior_mean_ is None
+    for given in ("boosting", LogisticRegression, 3.0):
+        model.set_params(prior_mean=given)
+        refuses("an estimator of scikit-learn", model.fit, X, f > 0.0)
+    model.set_params(prior_mean=LinearRegression())
+    refuses("must have predict_proba or decision_function", model.fit, X, f > 0.0)
 
 
 def test_scores_are_latent_values():
@@ -374,9 +366,9 @@ def test_trees_of_folds_that_pass_go_on():
     target = Target(y, None, OfNumbers(0.0, 1.0), False, boosted_numbers)
     trees = target.boosting(0).set_params(max_leaf_nodes=2)
     told = []
-    given = target, [(get("gaussian"), y)], None, None, 0.0, 0
-    mean, _ = cross_fitted(trees, X, *given, lambda *of_folds: told.append(of_folds))
-    short, scores = cross_fitted(trees, X, *given)
+    given = target, "gaussian", y, 0.0, 0
+    mean, _ = fit_folds(trees, X, *given, lambda *of_folds: told.append(of_folds))
+    short, scores = fit_folds(trees, X, *given)
     held_out, first = told[0]
     np.testing.assert_array_equal(first, scores[held_out])
     assert [rows.size for rows, _ in told] == [400, 800, 1200, 1600, 2000]
@@ -390,7 +382,7 @@ def test_trees_of_folds_that_pass_go_on():
     assert all(100 < model.n_iter_ <= 600 for model in mean.estimators)
     # Without rows that could judge, trees end where they were.
     alone = replace(given[0], groups=RowGroups(X, np.arange(2000) // 1000))
-    mean, _ = cross_fitted(trees, X, alone, *given[1:], lambda *_: None)
+    mean, _ = fit_folds(trees, X, alone, *given[1:], lambda *_: None)
     assert [model.n_iter_ for model in mean.estimators] == [100] * 2
 
 
@@ -399,11 +391,155 @@ def test_many_rows_are_cross_fitted_in_three_folds(rows, folds):
     """Every row is predicted by the mean of the numbers of the other folds."""
     X, y = np.arange(float(rows))[:, None], np.repeat([-1.0, 1.0], [rows // 5, rows - rows // 5])
     target = Target(y, None, OfNumbers(0.0, 1.0), False, boosted_numbers)
-    likelihood = get("gaussian")
-    mean, scores = cross_fitted(DummyRegressor(), X, target, [(likelihood, y)], None, None, 0.0, 1)
+    mean, scores = fit_folds(DummyRegressor(), X, target, "gaussian", y, seed=1)
     assert len(mean.estimators) == folds
-    for fold, (train, left_out) in zip(
-        mean.estimators, KFold(folds, shuffle=True, random_state=1).split(X), strict=True
-    ):
+    parts = KFold(folds, shuffle=True, random_state=1).split(X)
+    for fold, (train, left_out) in zip(mean.estimators, parts, strict=True):
         np.testing.assert_allclose(fold.constant_, y[train].mean(), rtol=1e-12)
         np.testing.assert_allclose(scores[left_out, 0], y[train].mean(), rtol=1e-12)
+
+
+def noise(count, seed=0, features=4):
+    """Labels that have nothing to do with the features."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(count, features)), rng.integers(0, 2, count), rng
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["auto", pytest.param(RandomForestClassifier(50, random_state=0), marks=pytest.mark.slow)],
+)
+def test_copies_of_noise_teach_nothing(given):
+    """Of 150 rows three times new rows get log 2; by rows left out it was 1.155, by trees 5.1."""
+    X, y, rng = noise(150)
+    model = GPClassifier(prior_mean=given, random_state=0)
+    model.fit(np.tile(X, (3, 1)), np.tile(y, 3))
+    new, labels = rng.normal(size=(1000, 4)), rng.integers(0, 2, 1000)
+    assert log_loss(labels, model.predict_proba(new)) < 0.70
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("classes", [False, True])
+def test_scores_are_of_folds_without_the_group(classes, named):
+    """A tree knows its rows by heart: a row's score comes of no row of its group."""
+    X, y, rng = noise(60, 1)
+    X, y = np.tile(X, (3, 1)), np.tile(y, 3)
+    codes = np.tile(np.arange(60), 3)
+    if named:  # rows that differ a little are a group because the user says so
+        X = X + 1e-9 * rng.normal(size=X.shape)
+    score = OfClasses(2, False) if classes else OfNumbers(0.0, 1.0)
+    likelihood, seen = ("probit", 2.0 * y - 1.0) if classes else ("laplace", y * 1.0)
+    start = boosted_classes if classes else boosted_numbers
+    groups = RowGroups(X, codes if named else None)
+    target = Target(y if classes else y * 1.0, None, score, classes, start, groups)
+    if classes:
+        tree, middle = RandomForestClassifier(1, bootstrap=False, random_state=0), 0.0
+    else:
+        tree, middle = DecisionTreeRegressor(random_state=0), 0.5
+    _mean, scores = fit_folds(tree, X, target, likelihood, seen)
+    by_heart = score(clone(tree).fit(X, target.y), X)[:, 0] > middle
+    assert (by_heart == (y > 0)).all()
+    right = np.mean((scores[:, 0] > middle) == (y > 0))
+    assert right < 0.7  # of folds by rows: more than .9
+
+
+def test_folds_hold_each_class_in_its_share():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 1000, 2000)
+    y = (rng.random(2000) < 0.05).astype(int)
+    groups = RowGroups(None, codes)
+    parts = _folds(Target(y, None, OfClasses(2, False), True, boosted_classes), groups, 0)
+    assert sorted(np.concatenate([held_out for _, held_out in parts])) == list(range(2000))
+    for learnt_from, held_out in parts:
+        assert not np.isin(codes[held_out], codes[learnt_from]).any()
+        assert len(held_out) + len(learnt_from) == 2000
+        assert y[held_out].sum() == pytest.approx(y.sum() / 5, rel=0.25)
+
+
+def test_boosting_stops_where_other_groups_say():
+    """Copies among the rows that judge would let it go on to its last iteration."""
+    X, y, _ = noise(250, 2)
+    X, y = np.tile(X, (4, 1)), np.tile(y, 4)
+    target = Target(y, None, OfClasses(2, False), True, boosted_classes)
+    mean, _ = fit_folds(boosted_classes(0), X, target, "probit", 2.0 * y - 1.0)
+    assert max(model.n_iter_ for model in mean.estimators) < 40
+    leaking = HistGradientBoostingClassifier(early_stopping=True, random_state=0).fit(X, y)
+    assert leaking.n_iter_ == 100
+
+
+def test_copies_are_no_further_rows_that_judge():
+    """Rows four times have the coupling and the exponent of rows once."""
+    rng = np.random.default_rng(3)
+    p = 1.0 / (1.0 + np.exp(-2.0 * rng.normal(size=(120, 4)) + 1.0))
+    shares = (p / (1.0 - p) ** 0.5).cumsum(axis=1)
+    codes = (rng.random((120, 1)) * shares[:, -1:] > shares).sum(axis=1)
+
+    class Groups(RowGroups):
+        def left_out(self, posterior, rows=None):
+            return posterior.log_p if rows is None else posterior.log_p[rows]
+
+    def coupling(copies):
+        true = codes[:, None] == np.arange(4)
+        columns = np.log(np.where(true, p, 1.0 - p)).T
+        said = [SimpleNamespace(log_p=np.tile(one, copies)) for one in columns]
+        groups = Groups(None, np.tile(np.arange(120), copies))
+        return coupling_of(said, np.tile(codes, copies), None, groups)
+
+    # The price of b, two nats a unit, counts for less beside four times the rows.
+    assert 0.0 < coupling(1) <= coupling(4) < coupling(1) + 0.07
+    log_p = np.log(p / p.sum(axis=1, keepdims=True))
+    once = exponents(log_p, codes)[1]
+    four = exponents(np.tile(log_p, (4, 1)), np.tile(codes, 4), np.tile(np.arange(120), 4))[1]
+    assert abs(np.log(four / once)) < 0.08
+    assert exponents(np.tile(log_p, (4, 1)), np.tile(codes, 4))[1] != four
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_copies_leave_coupling_and_exponent(seed):
+    """Classes of pure noise: rows twice had a coupling of 1, and joint ones an exponent of 5."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(60, 2)), rng.integers(0, 3, 60)
+    two, labels = np.tile(X, (2, 1)), np.tile(y, 2)
+    assert GPClassifier().fit(two, labels).coupling_ <= 0.2
+    assert GPClassifier(multi_class="joint").fit(two, labels).exponent_ <= 1.1
+
+
+@pytest.mark.slow
+def test_every_estimator_takes_groups():
+    X, y, rng = noise(40, 5, 2)
+    groups = np.repeat([f"subject {k}" for k in range(20)], 2)
+    tree = DecisionTreeRegressor(max_depth=2, random_state=0)
+    for model, seen in (
+        (GPClassifier(prior_mean=RandomForestClassifier(5, random_state=0)), y),
+        (GPRegressor(prior_mean=tree), rng.normal(size=40)),
+        (GPRobustRegressor(prior_mean=tree), rng.normal(size=40)),
+        (GPPoissonRegressor(prior_mean=tree), rng.poisson(3.0, 40)),
+    ):
+        model.set_params(optimize=False, random_state=0)
+        named = model.fit(X, seen, groups=groups).prior_mean_.at(X)
+        assert (named != model.fit(X, seen).prior_mean_.at(X)).any()
+        with sklearn.config_context(enable_metadata_routing=True):
+            model.set_fit_request(groups=True)
+        assert model.get_metadata_routing().fit.requests["groups"] is True
+        weights = np.ones(40)
+        weights[:2] = 0.0
+        again = model.fit(X, seen, sample_weight=weights, groups=groups).prior_mean_.at(X)
+        alone = model.fit(X[2:], seen[2:], groups=groups[2:]).prior_mean_.at(X)
+        # Means of one number are found to 1e-6.
+        np.testing.assert_allclose(again, alone, atol=1e-6)
+
+
+@every_case(
+    ("groups", "words"),
+    [
+        (np.arange(39), r"shape \(40,\), a label for each row of X; got \(39,\)"),
+        (np.array([None] + ["a"] * 39), "missing labels"),
+        (np.array([np.nan] + [1.0] * 39, dtype=object), "missing labels"),
+        (np.array(["a", 1] * 20, dtype=object), "of one type"),
+        (np.array(["one"] * 40, dtype=object), "two rows of each class"),
+    ],
+)
+def test_groups_that_are_none(groups, words):
+    X, y, _ = noise(40, 6, 2)
+    model = GPClassifier(prior_mean=RandomForestClassifier(5, random_state=0), optimize=False)
+    refuses(words, model.fit, X, y, groups=groups)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import qpruntime
-from qpruntime.errors import InputError
 
 jax = pytest.importorskip("jax", reason="the extra jax is not installed")
 gpjax = pytest.importorskip("gpjax", reason="the extra gpjax is not installed")
@@ -14,6 +13,7 @@ gpjax = pytest.importorskip("gpjax", reason="the extra gpjax is not installed")
 jax.config.update("jax_enable_x64", True)
 
 from qpruntime.jax.gpjax import CertifiedIntegrator  # noqa: E402
+from tests.tools.cases import refuses  # noqa: E402
 
 MEAN = np.array([[0.3], [-2.0], [4.0], [0.5]])
 VARIANCE = np.array([[1.0], [30.0], [0.01], [2.0]])
@@ -54,10 +54,5 @@ def test_a_likelihood_of_gpjax_takes_it():
     signs = np.where(y > 0.0, 1.0, -1.0)
     known = qpruntime.functions("probit").expected_log_prob(MEAN, np.sqrt(VARIANCE), signs)
     np.testing.assert_allclose(np.ravel(found), known[:, 0], rtol=1e-9)
-
-
-def test_several_numbers_a_row_are_refused():
-    with pytest.raises(InputError, match="one number a row"):
-        CertifiedIntegrator("probit").integrate(
-            None, np.zeros((2, 1)), np.zeros((2, 2)), np.ones((2, 2)), SimpleNamespace()
-        )
+    given = None, np.zeros((2, 1)), np.zeros((2, 2)), np.ones((2, 2)), SimpleNamespace()
+    refuses("one number a row", CertifiedIntegrator("probit").integrate, *given)

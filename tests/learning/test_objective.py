@@ -84,15 +84,13 @@ def test_a_guess_beats_the_last_sites_along_a_path():
     assert error(guesses.guess(path[-1]), true) < 1e-2 * error(smooth(path[-2]), true)
 
 
-def test_known_theta_give_back_their_sites():
+def test_what_guesses_give_back_and_carry_over():
     guesses = Extrapolation()
     for theta in np.random.default_rng(0).normal(size=(5, 2)):
         guesses.learn(theta, smooth(theta))
         guesses.learn(theta, smooth(theta))
         assert error(guesses.guess(theta), smooth(theta)) < 1e-6
-
-
-def test_sites_without_a_log_are_carried_over():
+    # Sites without a logarithm.
     guesses = Extrapolation()
     guesses.learn(np.zeros(1), Sites(np.array([1.0, 0.0, 2.0]), np.array([1.0, 0.0, 2.0])))
     guesses.learn(np.ones(1), Sites(np.array([2.0, -0.5, 0.0]), np.array([2.0, 0.3, 0.0])))
@@ -100,9 +98,7 @@ def test_sites_without_a_log_are_carried_over():
     assert tau[0] > 2.0
     assert nu[0] == pytest.approx(tau[0])
     np.testing.assert_array_equal([*tau[1:], *nu[1:]], [-0.5, 0.0, 0.3, 0.0])
-
-
-def test_far_extrapolation_is_not_believed():
+    # What is far is not believed.
     guesses = Extrapolation()
     for t in (0.0, 1e-3):
         guesses.learn(np.array([t]), Sites(np.exp(np.array([1e4 * t])), np.ones(1)))

@@ -52,6 +52,10 @@ class Robust:
         return -0.5 * (self.df + 1.0) * np.log1p((y - f) ** 2 / self.df)
 
 
+def robust(f):
+    return Robust(4.0)(f, 0.7, None)
+
+
 def make(log_prob=logistic, **options):
     options = {"name": "mine", "theta": [1.5], "outcomes": [-1, 1], "log_concave": True, **options}
     return Likelihood.from_log_prob(log_prob, **options)
@@ -63,18 +67,12 @@ CASES = {
     "lambda": (lambda: make(lambda f, y: -((f - y) ** 4)), lambda f: -((f - 1.0) ** 4), 1.0, True),
     "ufunc": (lambda: make(probit_scipy), log_ndtr, 1.0, False),
     "array": (
-        lambda: make(gaussian_array, outcomes=None),
-        lambda f: norm.logpdf(f, 0.7, 0.5),
-        0.7,
-        False,
+        lambda: make(gaussian_array, outcomes=None), lambda f: norm.logpdf(f, 0.7, 0.5), 0.7, False,
     ),
     "object": (
-        lambda: make(Robust(4.0), outcomes=(-9.0, 9.0), log_concave=False),
-        lambda f: Robust(4.0)(f, 0.7, None),
-        0.7,
-        False,
+        lambda: make(Robust(4.0), outcomes=(-9.0, 9.0), log_concave=False), robust, 0.7, False,
     ),
-}
+}  # fmt: skip
 
 
 @every_case("case", CASES)
@@ -121,12 +119,8 @@ def test_eight_threads_ask_for_one_handle(log_prob):
             results = [f.result(300.0) for f in [pool.submit(work) for _ in range(threads)]]
             assert len({addresses for addresses, _ in results}) == 1, f"round {k}"
             found.extend(std for _, std in results)
-    oracle = [
-        tilted(
-            lambda f: np.array([log_prob(x, 0.25, [0.5]) for x in np.atleast_1d(f)]), m, 1.0, [0.25]
-        )[3]
-        for m in mu
-    ]
+    density = np.vectorize(lambda f: log_prob(f, 0.25, [0.5]))
+    oracle = [tilted(density, m, 1.0, [0.25])[3] for m in mu]
     assert len(found) == threads * rounds
     np.testing.assert_allclose(found, np.tile(oracle, (len(found), 1)), rtol=1e-10)
 
@@ -147,7 +141,7 @@ def troubled_compiled(f, y):
     return -0.5 * (f - y) ** 2
 
 
-def test_an_exception_is_not_swallowed():
+def test_an_exception_is_not_swallowed(capfd):
     likelihood = make(troubled)
     K = np.eye(2) + 0.5
     for act in (
@@ -162,15 +156,17 @@ def test_an_exception_is_not_swallowed():
     # Nothing is left behind: a cavity that never goes so far.
     mean, _ = project(likelihood, 0.5, 0.05, 1.0)
     np.testing.assert_allclose(mean, (0.5 / 0.05**2 + 1.0) / (1.0 / 0.05**2 + 1.0), rtol=1e-12)
-
-
-def test_compiled_exceptions_end_in_an_error_too(capfd):
+    # Compiled exceptions end in an error too.
     likelihood = make(troubled_compiled)
     with pytest.raises(NumericalError, match="raised ValueError: too far") as caught:
         project(likelihood, 0.0, 1.0, 1.0)
     assert likelihood.split.compiled is True
     assert isinstance(caught.value.__cause__, ValueError)
     assert capfd.readouterr().err == ""
+    # A NaN names where it is.
+    likelihood = make(lambda f, y: math.nan if f > 3.5 else -0.5 * (f - y) ** 2)
+    words = r"log_prob of mine is nan at f = 4, y = 1"
+    refuses(words, project, likelihood, 0.0, 1.0, 1.0, error=NumericalError)
 
 
 def test_an_interrupt_is_one():
@@ -186,12 +182,6 @@ def test_an_interrupt_is_one():
         project(make(impatient), 0.0, 1.0, 1.0)
     # What came after was not computed.
     assert len(asked) == 51
-
-
-def test_nan_names_where():
-    likelihood = make(lambda f, y: math.nan if f > 3.5 else -0.5 * (f - y) ** 2)
-    with pytest.raises(NumericalError, match=r"log_prob of mine is nan at f = 4, y = 1"):
-        project(likelihood, 0.0, 1.0, 1.0)
 
 
 @every_case("log_prob", [logistic, probit_scipy, numba.njit(logistic), Robust(3.0)])
@@ -310,15 +300,7 @@ def test_false_claims_are_refused(claim, log_prob, message):
     refuses(message, make, log_prob, **{**options, claim: True})
 
 
-def test_true_claims_are_believed():
-    make(lambda f, y: -max(0.0, 1.0 - y * f), mirror=True)
-    make(lambda f, y: 0.0 if y * f > 0.0 else -math.inf, mirror=True)
-    made = make(lambda f, y: -np.logaddexp(0.0, 40.0 * (y - f)), outcomes=None, location=True)
-    assert made.location
-    assert made.log_concave
-
-
-def test_outcomes():
+def test_outcomes_and_true_claims_are_believed():
     assert make(outcomes=None).validate([0.5, -7]).tolist() == [0.5, -7.0]
     assert make().outcomes == "one of -1, 1"
     interval = make(outcomes=(0, np.inf))
@@ -329,6 +311,11 @@ def test_outcomes():
     own = make(outcomes=None, validate=lambda y: np.asarray(y, float) + 1.0)
     assert own.validate([1.0]).tolist() == [2.0]
     assert make(theta={"slope": 2.0}).parameters == {"slope": 2.0}
+    make(lambda f, y: -max(0.0, 1.0 - y * f), mirror=True)
+    make(lambda f, y: 0.0 if y * f > 0.0 else -math.inf, mirror=True)
+    made = make(lambda f, y: -np.logaddexp(0.0, 40.0 * (y - f)), outcomes=None, location=True)
+    assert made.location
+    assert made.log_concave
 
 
 @every_case(
@@ -351,9 +338,6 @@ def test_what_is_not_compiled_says_so_once(log_prob, name, why, caplog):
     assert f"about {user_defined._SLOWER} times as long" in message
     assert "tablegen.build" in message
     assert re.search(why, message)
-
-
-def test_what_is_compiled_says_nothing(caplog):
-    with caplog.at_level(logging.WARNING, logger="qpruntime"):
-        project(make(), 0.1, 1.0, 1, "ep")
+    caplog.clear()
+    project(make(), 0.1, 1.0, 1, "ep")  # which is compiled
     assert not caplog.messages

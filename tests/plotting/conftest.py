@@ -46,9 +46,8 @@ def counts(request):
     hours = rng.uniform(0.5, 2.0, 30)
     y = rng.poisson(hours * (4.0 + 3.0 * np.sin(0.4 * t[:, 0])))
     kernel = 0.5 * Matern(5.0, nu=2.5)
-    model = GPPoissonRegressor(
-        kernel, link=request.param, dispersion=np.inf, optimize=False, solver="dense"
-    )
+    options = {"link": request.param, "dispersion": np.inf, "optimize": False}
+    model = GPPoissonRegressor(kernel, solver="dense", **options)
     return model.fit(t, y, exposure=hours), t, y, hours
 
 
@@ -58,9 +57,8 @@ def outliers():
     x = np.linspace(0.0, 6.0, 25)[:, None]
     y = np.sin(x[:, 0])
     y[7] += 5.0
-    model = GPRobustRegressor(
-        1.0 * RBF(1.0), noise_bounds={"start": 0.1}, optimize=False, method="ep"
-    )
+    options = {"noise_bounds": {"start": 0.1}, "optimize": False, "method": "ep"}
+    model = GPRobustRegressor(1.0 * RBF(1.0), **options)
     return model.fit(x, y), x, y
 
 

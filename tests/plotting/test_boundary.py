@@ -46,15 +46,10 @@ def test_a_boundary_and_its_interval(labels):
     for drawn, label in zip(display.points_, ("down", "up"), strict=True):
         assert np.column_stack(drawn.get_data()).tolist() == X[y == label].tolist()
     assert display.colorbar_.ax.get_ylabel() == "P(y = up)"
-
-
-def test_colours_are_of_probability_or_of_width(labels):
-    model, X, y = labels
+    # Colours are of the probability or of the width.
     display = BoundaryDisplay.from_estimator(model, X, y, grid=12)
-    assert (display.surface_.zmin, display.surface_.zmax) == (
-        display.probability.min(),
-        display.probability.max(),
-    )
+    p = display.probability
+    assert (display.surface_.zmin, display.surface_.zmax) == (p.min(), p.max())
     display.plot(show="width", bar=False)
     width = display.high - display.low
     assert (display.surface_.zmin, display.surface_.zmax) == (width.min(), width.max())
@@ -63,19 +58,17 @@ def test_colours_are_of_probability_or_of_width(labels):
 
 def test_a_classifier_without_intervals_and_a_slice():
     X = np.random.default_rng(0).normal(size=(60, 3))
-    model = LogisticRegression().fit(X, X[:, 0] > X[:, 2])
-    display = BoundaryDisplay.from_estimator(
-        model, X, X[:, 0] > X[:, 2], features=(2, 0), at=[9.0, 1.0, 9.0], grid=9
-    )
+    y = X[:, 0] > X[:, 2]
+    model, place = LogisticRegression().fit(X, y), {"features": (2, 0), "at": [9.0, 1.0, 9.0]}
+    display = BoundaryDisplay.from_estimator(model, X, y, grid=9, **place)
     assert np.isnan(display.low).all()
     assert display.interval_ == []
     assert display.features == ("x2", "x0")
     z, x = display.x[4], display.y[7]
     assert_allclose(display.probability[7, 4], model.predict_proba([[x, 1.0, z]])[0, 1])
     # A line that is not on the map is not drawn, and makes no warning.
-    display = BoundaryDisplay.from_estimator(
-        model, X, X[:, 0] > X[:, 2], features=(0, 2), limits=((5, 6), (-6, -5)), grid=5
-    )
+    place = {"features": (0, 2), "limits": ((5, 6), (-6, -5))}
+    display = BoundaryDisplay.from_estimator(model, X, y, grid=5, **place)
     assert display.boundary_ == []
 
 
@@ -119,9 +112,8 @@ def test_several_models_in_one_diagram(labels):
     model, X, y = labels
     first = CalibrationDisplay.from_estimator(model, X, y, n_bins=3)
     other = LogisticRegression().fit(X, y)
-    second = CalibrationDisplay.from_estimator(
-        other, X, y, n_bins=3, positive="down", name="linear", ax=first.ax_
-    )
+    options = {"n_bins": 3, "positive": "down", "name": "linear", "ax": first.ax_}
+    second = CalibrationDisplay.from_estimator(other, X, y, **options)
     assert second.counts_ax_ is first.counts_ax_
     assert len(first.ax_.child_axes) == 1
     p = other.predict_proba(X)[:, 0]
@@ -205,9 +197,7 @@ def test_progress_upwards_and_without_constraints():
     display = ProgressDisplay.from_optimizer(opt)
     assert display.line_.get_ydata().tolist() == [-3.0, 1.0, 1.0]
     assert display.ax_.get_ylabel() == "objective, maximised"
-
-
-def test_nothing_feasible_yet():
+    # Nothing is feasible yet.
     opt = Optimizer([(0.0, 1.0)], constraints=1, random_state=0)
     opt.tell([0.1], f=1.0, c=[-1.0])
     display = ProgressDisplay.from_optimizer(opt)
@@ -235,7 +225,7 @@ def displays(labels, line, counts):
     ]
 
 
-def test_legends_are_on_the_figure_and_not_over_the_data(labels, line, counts):
+def test_legends_are_on_the_figure_and_every_display_draws_again(labels, line, counts, closed):
     for display in displays(labels, line, counts):
         display.figure_.canvas.draw()
         for ax in [display.ax_, *display.ax_.child_axes]:
@@ -245,9 +235,6 @@ def test_legends_are_on_the_figure_and_not_over_the_data(labels, line, counts):
             assert not any(box.overlaps(a.bbox) for a in [display.ax_, *display.ax_.child_axes])
             assert page.x0 <= box.x0 < box.x1 <= page.x1, type(display).__name__
             assert page.y0 <= box.y0 < box.y1 <= page.y1, type(display).__name__
-
-
-def test_every_display_draws_again(labels, line, counts, closed):
     for display in displays(labels, line, counts):
         before = {name: v for name, v in vars(display).items() if not name.endswith("_")}
         old, number = display.ax_, len(closed())

@@ -3,11 +3,10 @@
 import sys
 
 import numpy as np
-import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from qpruntime import GPClassifier, InputError, TableError
+from qpruntime import GPClassifier, TableError
 from qpruntime.bayesopt import Optimizer
 from qpruntime.plotting import (
     BoundaryDisplay,
@@ -18,6 +17,9 @@ from qpruntime.plotting import (
     RatioDisplay,
 )
 from tests.tools.cases import every_case, refuses
+
+BOUNDARY, CALIBRATION = BoundaryDisplay.from_estimator, CalibrationDisplay.from_estimator
+FORECAST, FUNCTION = ForecastDisplay.from_estimator, FunctionDisplay.from_estimator
 
 
 @every_case(
@@ -40,7 +42,7 @@ from tests.tools.cases import every_case, refuses
     ],
 )
 def test_functions(labels, closed, options, words):
-    refuses(words, FunctionDisplay.from_estimator, *labels, **options)
+    refuses(words, FUNCTION, *labels, **options)
     assert closed() == []
 
 
@@ -57,44 +59,38 @@ def test_functions(labels, closed, options, words):
     ],
 )
 def test_boundaries(labels, closed, options, words):
-    refuses(words, BoundaryDisplay.from_estimator, *labels, **options)
+    refuses(words, BOUNDARY, *labels, **options)
     assert closed() == []
 
 
 def test_rows_of_other_shapes(labels, line, closed):
     model, X, y = labels
-    with pytest.raises(InputError, match=r"y must have shape \(40,\) like X, got \(39,\)"):
-        FunctionDisplay.from_estimator(model, X, y[1:])
-    refuses(r"one column is X\[:, None\]", FunctionDisplay.from_estimator, model, X[:, 0], y)
-    with pytest.raises(InputError, match="a map takes two features, X has one column"):
-        BoundaryDisplay.from_estimator(line[0], line[1], line[2])
-    refuses("a series has one column, X has 2", ForecastDisplay.from_estimator, model, X, y)
-    with pytest.raises(InputError, match=r"later must be two arrays \(X, y\), got 3"):
-        ForecastDisplay.from_estimator(*line, later=3)
-    with pytest.raises(InputError, match=r"y must have shape \(30,\) like X, got \(3,\)"):
-        ForecastDisplay.from_estimator(*line, later=(line[1], line[2][:3]))
-    refuses("until must be finite and above", ForecastDisplay.from_estimator, *line, until=0.0)
+    short, pair = r"y must have shape \(40,\) like X, got \(39,\)", (line[1], line[2][:3])
+    refuses(short, FUNCTION, model, X, y[1:])
+    refuses(r"one column is X\[:, None\]", FUNCTION, model, X[:, 0], y)
+    refuses("a map takes two features, X has one column", BOUNDARY, *line)
+    refuses("a series has one column, X has 2", FORECAST, model, X, y)
+    refuses(r"later must be two arrays \(X, y\), got 3", FORECAST, *line, later=3)
+    refuses(r"y must have shape \(30,\) like X, got \(3,\)", FORECAST, *line, later=pair)
+    refuses("until must be finite and above", FORECAST, *line, until=0.0)
     assert closed() == []
 
 
 def test_models_that_cannot_be_drawn(labels, closed):
     model, X, y = labels
-    with pytest.raises(InputError, match="has no intervals to draw: fit GPClassifier"):
-        FunctionDisplay.from_estimator(LinearRegression(), X, np.arange(40.0))
-    several = np.arange(40) % 3
-    three = GPClassifier(optimize=False).fit(X, several)
-    with pytest.raises(InputError, match="bands are drawn of two classes, the model has 3"):
-        FunctionDisplay.from_estimator(three, X, several)
-    refuses("two classes is needed", BoundaryDisplay.from_estimator, three, X, several)
-    with pytest.raises(NotFittedError):
-        FunctionDisplay.from_estimator(GPClassifier(), X, y)
-    with pytest.raises(InputError, match='show="width" takes an estimator with predict_interval'):
-        BoundaryDisplay.from_estimator(LogisticRegression().fit(X, y), X, y, show="width")
-    refuses("of 3 classes name one", CalibrationDisplay.from_estimator, three, X, several)
-    with pytest.raises(InputError, match="positive='left' is not among the classes"):
-        CalibrationDisplay.from_estimator(model, X, y, positive="left")
-    with pytest.raises(InputError, match="a fitted classifier with predict_proba is needed"):
-        CalibrationDisplay.from_estimator(LinearRegression(), X, y)
+    several, no_intervals = np.arange(40) % 3, LogisticRegression().fit(X, y)
+    three, unfitted = GPClassifier(optimize=False).fit(X, several), GPClassifier()
+    words = "has no intervals to draw: fit GPClassifier"
+    refuses(words, FUNCTION, LinearRegression(), X, np.arange(40.0))
+    refuses("bands are drawn of two classes, the model has 3", FUNCTION, three, X, several)
+    refuses("two classes is needed", BOUNDARY, three, X, several)
+    refuses("not fitted", FUNCTION, unfitted, X, y, error=NotFittedError)
+    words = 'show="width" takes an estimator with predict_interval'
+    refuses(words, BOUNDARY, no_intervals, X, y, show="width")
+    refuses("of 3 classes name one", CALIBRATION, three, X, several)
+    refuses("positive='left' is not among the classes", CALIBRATION, model, X, y, positive="left")
+    words = "a fitted classifier with predict_proba is needed"
+    refuses(words, CALIBRATION, LinearRegression(), X, y)
     assert closed() == []
 
 
@@ -116,18 +112,16 @@ def test_predictions(closed, y, p, options, words):
 
 
 def test_tables_and_optimisers(closed):
-    refuses("no table 'no-such'", RatioDisplay.from_table, "no-such", error=TableError)
-    refuses("labels must be -1 or", RatioDisplay.from_table, "probit-compact", 3)
-    with pytest.raises(InputError, match="mu_range must be a pair low < high"):
-        RatioDisplay.from_table("probit-compact", mu_range=(1.0, 1.0))
+    table, untold = RatioDisplay.from_table, Optimizer([(0.0, 1.0)], random_state=0)
+    refuses("no table 'no-such'", table, "no-such", error=TableError)
+    refuses("labels must be -1 or", table, "probit-compact", 3)
+    refuses("mu_range must be a pair low < high", table, "probit-compact", mu_range=(1.0, 1.0))
     refuses("optimizer must be an Optimizer, got 3", ProgressDisplay.from_optimizer, 3)
-    with pytest.raises(InputError, match="tell one evaluation first"):
-        ProgressDisplay.from_optimizer(Optimizer([(0.0, 1.0)], random_state=0))
+    refuses("tell one evaluation first", ProgressDisplay.from_optimizer, untold)
     assert closed() == []
 
 
 def test_without_matplotlib(line, monkeypatch):
     for name in ("matplotlib", "matplotlib.axes", "matplotlib.pyplot"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(InputError, match=r"run pip install '\.\[plot\]' in a checkout"):
-        FunctionDisplay.from_estimator(*line, grid=5)
+    refuses(r"run pip install '\.\[plot\]' in a checkout", FUNCTION, *line, grid=5)

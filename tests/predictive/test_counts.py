@@ -1,15 +1,26 @@
-"""Tails and quantiles of counts with random rates against mpmath, in both ways to integrate."""
+"""Tails and quantiles of counts with random rates: mpmath, and quadrature of scipy's laws."""
+
+import math
 
 import mpmath
 import numpy as np
 import pytest
+from scipy.stats import nbinom, norm, poisson
 
 from qpruntime._numba import INTERPRETED
 from qpruntime.likelihoods.poisson_exp import LogNormalRate
 from qpruntime.likelihoods.poisson_square import SquareRate
-from qpruntime.predictive.counts import GammaRate, count_component, count_tail
+from qpruntime.predictive.counts import (
+    DispersedRate,
+    GammaRate,
+    count_component,
+    count_tail,
+    dispersed_tail,
+)
+from qpruntime.predictive.density import log_pmf, mode, quantiles
 from qpruntime.predictive.inversion import integer_quantiles
 from tests.tools.cases import every_case
+from tests.tools.oracle import unit_normal
 
 # Parameters of the rate and a count: narrow and wide rates, both sides of where one changes into
 # the other, tails, large counts.
@@ -106,3 +117,79 @@ def test_smallest_counts():
     far = LogNormalRate(np.array([0.0, 20.0, 40.0]), np.ones(3))
     beyond = smallest_counts(far, np.array([0.5]), 1000)[:, 0] > 1000
     np.testing.assert_array_equal(beyond, [0, 1, 1])
+
+
+Q = np.array([1e-6, 0.05, 0.5, 0.95, 1.0 - 1e-6])
+
+# Mean and standard deviation of f, and dispersion: none is narrow, either is, both are; wide.
+LATENT = [
+    *((1.3, 0.4, 2.0), (-2.0, 1.0, 0.1), (3.0, 1e-3, 0.5), (4.0, 0.3, 1e4), (6.0, 0.01, 3e3)),
+    (0.5, 3.0, 0.3),
+]
+
+
+def one(mean, std):
+    return np.array([mean]), np.array([std**2])
+
+
+def expected(function, mean, std):
+    """E function(f) for f ~ N(mean, std^2), by 4001 nodes: ten times as dense as what is tested."""
+    z = np.linspace(-9.0, 9.0, 4001)
+    weights = norm.pdf(z)
+    return function(mean + std * z) @ (weights / weights.sum())
+
+
+def scipys(f, r):
+    """Negative binomial of mean e^f; scipy's has a probability of success."""
+    return nbinom(r, r / (r + np.exp(f)))
+
+
+@every_case(("mean", "std", "r"), LATENT)
+def test_distribution_by_quadrature(mean, std, r):
+    rate = DispersedRate(*(np.array([v]) for v in (mean, std, r)))
+    for y in (0.0, 2.0, 40.0, 900.0):
+        for upper in (False, True):
+            got = dispersed_tail(rate, np.array([y]), upper)[0]
+            side = "sf" if upper else "cdf"
+            wanted = expected(lambda f, s=side, y=y: getattr(scipys(f, r), s)(y), mean, std)
+            # What incomplete beta functions are good for.
+            assert got == pytest.approx(wanted, rel=1e-8, abs=1e-11)
+
+
+@every_case(("mean", "std", "r"), LATENT[:5])
+def test_quantiles_are_the_smallest_counts_with_probabilities_and_mode(mean, std, r):
+    found = quantiles(*one(mean, std), Q, link="exp", dispersion=r)[0]
+    for q, y in zip(Q, found, strict=True):
+        # From the side that does not cancel.
+        side, level = ("sf", 1.0 - q) if q > 0.5 else ("cdf", q)
+
+        def tail(y, side=side):
+            return expected(lambda f: getattr(scipys(f, r), side)(y), mean, std)
+
+        sign = 1.0 if side == "cdf" else -1.0
+        slack = 1e-9 * level
+        assert sign * (tail(y) - level) > -slack
+        assert y == 0 or sign * (tail(y - 1) - level) < slack
+    y = np.arange(1000)
+    log_p = log_pmf(*one(mean, std), y, link="exp", dispersion=r)
+    for k in (0, 3, 60):
+        # Of the likelihood's own quadrature, as of other likelihoods.
+        wanted = expected(lambda f, k=k: scipys(f, r).pmf(k), mean, std)
+        assert math.exp(log_p[k]) == pytest.approx(wanted, rel=1e-7)
+    assert mode(*one(mean, std), link="exp", dispersion=r)[0] == log_p.argmax()
+
+
+def test_gamma_predictive_has_the_moments_and_large_dispersions_are_poisson():
+    # Mean and variance of a negative binomial count of log-normal mean, in closed form.
+    mean, std, r = LATENT[0]
+    y = np.arange(3000)
+    p = np.exp(log_pmf(*one(mean, std), y, "gamma", "exp", r))
+    rate, square = math.exp(mean + 0.5 * std**2), math.exp(2.0 * mean + 2.0 * std**2)
+    assert p @ y == pytest.approx(rate, rel=1e-10)
+    assert p @ y**2 - (p @ y) ** 2 == pytest.approx(square - rate**2 + rate + square / r, rel=1e-10)
+    # Large dispersions are Poisson.
+    p = log_pmf(*one(1.0, 0.5), np.arange(30), link="exp", dispersion=1e6)
+    f, w = unit_normal(60)
+    wanted = poisson.pmf(np.arange(30)[:, None], np.exp(1.0 + 0.5 * f)) @ w
+    # The variance is larger by m/1e6, probabilities by some y^2 of that.
+    np.testing.assert_allclose(np.exp(p), wanted, rtol=1e-3)

@@ -105,15 +105,19 @@ def test_quantiles_of_the_negative_binomial(mean, std):
 
 
 @pytest.mark.interpreted
-@every_case(("mean", "std"), LATENT)
-def test_mode(mean, std):
-    # The most probable count of the negative binomial; it differs from the exact one's.
-    y = np.arange(5000)
-    p = log_pmf(*one(mean, std), y, "gamma")
-    assert p[mode(*one(mean, std))[0]] == pytest.approx(p.max(), abs=1e-9)
+@every_case(("link", "mean", "std"), BOTH)
+def test_mode(link, mean, std):
+    # Of the square link the most probable count of the negative binomial, not the exact one's.
+    p = log_pmf(*one(mean, std), np.arange(5000), "gamma" if link == "square" else "exact", link)
+    assert p[mode(*one(mean, std), link=link)[0]] == pytest.approx(p.max(), abs=1e-9)
 
 
-def test_latent_variance_lost_to_rounding():
+def test_large_counts_and_a_latent_variance_lost_to_rounding():
+    mean, std = np.array([900.0]), np.array([0.3])
+    found = quantiles(mean, std**2, Q[1:-1])[0]
+    normal = 900.0 + norm.ppf(Q[1:-1]) * np.hypot(0.3, 0.5)  # sqrt(Y) ~ N(f, 1/4)
+    np.testing.assert_allclose(np.sqrt(found), normal, rtol=1e-6)
+    # A latent variance is lost to rounding.
     for predictive in ("exact", "gamma"):
         p = np.exp(log_pmf(np.array([1.5]), np.zeros(1), np.arange(8), predictive))
         np.testing.assert_allclose(p, poisson.pmf(np.arange(8), 2.25), rtol=1e-12)
@@ -121,17 +125,10 @@ def test_latent_variance_lost_to_rounding():
         np.testing.assert_array_equal(found, poisson.ppf(Q, 2.25))
 
 
-def test_large_counts():
-    mean, std = np.array([900.0]), np.array([0.3])
-    found = quantiles(mean, std**2, Q[1:-1])[0]
-    normal = 900.0 + norm.ppf(Q[1:-1]) * np.hypot(0.3, 0.5)  # sqrt(Y) ~ N(f, 1/4)
-    np.testing.assert_allclose(np.sqrt(found), normal, rtol=1e-6)
-
-
 @pytest.mark.parametrize("predictive", ["exact", "gamma"])
 def test_quantiles_have_a_bound(predictive):
-    with pytest.raises(NumericalError, match=rf"point 1.*beyond {LARGEST_COUNT}.*exposure"):
-        quantiles(np.array([1.0, 5.0]), np.array([1.0, 1e6]), Q, predictive)
+    words, given = rf"point 1.*beyond {LARGEST_COUNT}.*exposure", np.array([[1.0, 5.0], [1.0, 1e6]])
+    refuses(words, quantiles, *given, Q, predictive, error=NumericalError)
 
 
 def test_refuses():

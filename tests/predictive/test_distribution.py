@@ -22,6 +22,10 @@ def own(log_prob, name):
     return Likelihood.from_log_prob(log_prob, name=name, outcomes=[-1, 1])
 
 
+#: The logistic density, as a user writes it.
+MINE = own(lambda f, y: -np.logaddexp(0.0, -y * f), "my-logistic")
+
+
 def at(mean, variance):
     return np.asarray(mean, dtype=float), np.full(np.shape(mean), float(variance))
 
@@ -38,10 +42,7 @@ def logistic_slope(variance):
 
 
 @every_case("variance", [1e-20, 1e-3, 1.0, 400.0])
-@every_case(
-    "likelihood",
-    [likelihoods.get("logistic"), own(lambda f, y: -np.logaddexp(0.0, -y * f), "my-logistic")],
-)
+@every_case("likelihood", [likelihoods.get("logistic"), MINE])
 def test_logistic_of_tiny_means(likelihood, variance):
     found = scores(likelihood, *at(TINY, variance))
     # The line bends by 1e-6 at most, and the normalisers it is drawn through are right to 1e-11.
@@ -66,10 +67,8 @@ def test_log_probabilities_of_the_probit():
         assert b == pytest.approx(float(mpmath.log(mpmath.ncdf(z))), rel=1e-13)
 
 
-@pytest.mark.parametrize("likelihood", [likelihoods.get("logistic"), "own"])
+@every_case("likelihood", [likelihoods.get("logistic"), MINE])
 def test_the_score_is_monotone_across_the_seam(likelihood):
-    if likelihood == "own":
-        likelihood = own(lambda f, y: -np.logaddexp(0.0, -y * f), "my-logistic")
     mean = np.concatenate([-np.geomspace(1e-2, 1e-9, 300), np.geomspace(1e-9, 1e-2, 300)])
     assert (np.diff(scores(likelihood, *at(mean, 0.3))) > 0.0).all()
 
@@ -79,20 +78,16 @@ def waves(f, y):
     return math.log(0.5 + 0.4 * y * math.sin(3.0 * f))
 
 
-def test_neither_monotone_nor_decided_by_the_sign():
+def test_neither_monotone_nor_decided_by_the_sign_falling_shifted_and_flat():
     variance = 0.05
     mean = np.concatenate([TINY, [0.5, 1.0, 1.1, 2.0, 2.2, -0.7, -1.2, math.pi / 3.0 + 1e-5]])
     signal = 0.4 * math.exp(-4.5 * variance) * np.sin(3.0 * mean)
     found = scores(own(waves, "waves"), *at(mean, variance))
     np.testing.assert_array_equal(np.sign(found), np.sign(signal))
     # For |x| < 1e-4 the quantile of 1/2 + x is sqrt(2 pi) x to 1e-8.
-    quantile = np.where(
-        np.abs(signal) < 1e-4, math.sqrt(2.0 * math.pi) * signal, ndtri(0.5 + signal)
-    )
+    line = math.sqrt(2.0 * math.pi) * signal
+    quantile = np.where(np.abs(signal) < 1e-4, line, ndtri(0.5 + signal))
     np.testing.assert_allclose(found, quantile, rtol=1e-5)
-
-
-def test_falling_shifted_and_flat():
     found = scores(own(lambda f, y: -np.logaddexp(0.0, y * f), "falling"), *at(TINY, 1.0))
     np.testing.assert_allclose(found, -TINY * logistic_slope(1.0), rtol=3e-6)
     # Not odd: at mean 0 one class is ahead by a little, and a tiny mean does not turn that.
@@ -113,12 +108,10 @@ def probability_is_useless(model, X):
 
 
 @pytest.mark.filterwarnings("ignore:the kernel relates no rows:qpruntime.ConvergenceWarning")
-@every_case("likelihood", ["probit", "logistic", "heaviside", "own"])
+@every_case("likelihood", ["probit", "logistic", "heaviside", MINE])
 def test_raw_digits(likelihood):
     # Length-scale 1 on raw pixels: latent means are e^-100 and smaller, of the right sign.
     X, y, new, truth = digits(3, 8)
-    if likelihood == "own":
-        likelihood = own(lambda f, y: -np.logaddexp(0.0, -y * f), "my-logistic")
     model = GPClassifier(RBF(1.0), likelihood=likelihood, method="ep", optimize=False).fit(X, y)
     mean, _ = model.latent(new)
     assert probability_is_useless(model, new)

@@ -29,27 +29,29 @@ def test_real_quantiles_keep_their_digits_in_both_tails():
     high = np.repeat(100.0 * scale[:, None], 5, axis=1)
     found = inversion.real_quantiles(cdf_of(law), low, high, LEVELS, (np.log, np.exp))
     np.testing.assert_allclose(found, stats.gamma.ppf(LEVELS, 2.0) * scale[:, None], rtol=1e-8)
-
-
-def test_real_quantiles_whose_ends_coincide():
+    # The ends coincide.
     law = stats.norm(3.0, 0.5)
     ends = law.ppf(LEVELS)[None]
-    found = inversion.real_quantiles(
-        lambda _, y, upper: (law.sf if upper else law.cdf)(y), ends, ends, LEVELS
-    )
+    found = inversion.real_quantiles(cdf_of(lambda rows: law), ends, ends, LEVELS)
     np.testing.assert_allclose(found, ends, rtol=1e-8)
 
 
-def test_mixtures_of_counts_are_between_their_parts():
+def component(law, levels, integer=False):
+    """A part of a mixture, between whose quantiles the mixture's are."""
+    ends = law.ppf(levels)[None]
+    return inversion.Component(cdf_of(lambda rows: law), ends - integer, ends)
+
+
+def test_mixtures_are_between_their_parts():
+    """Counts by summed masses; tails of reals of both kinds, to rounding."""
     rates, weights, levels = np.array([2.0, 90.0]), np.array([0.4, 0.6]), np.array([0.2, 0.5, 0.9])
-    parts = [
-        inversion.Component(
-            lambda _, y, upper, r=r: (stats.poisson(r).sf if upper else stats.poisson(r).cdf)(y),
-            stats.poisson.ppf(levels, r)[None] - 1.0,
-            stats.poisson.ppf(levels, r)[None],
-        )
-        for r in rates
-    ]
+    parts = [component(stats.poisson(r), levels, integer=True) for r in rates]
     found = inversion.mixture_quantiles(parts, weights, levels, True)[0]
     mass = np.cumsum(weights @ stats.poisson.pmf(np.arange(300), rates[:, None]))
     np.testing.assert_array_equal(found, np.searchsorted(mass, levels))
+    laws, q = [stats.norm(0.0, 1.0), stats.norm(2.0, 0.5)], np.array([1e-9, 0.5, 1.0 - 1e-9])
+    parts = [component(law, q) for law in laws]
+    found = inversion.mixture_quantiles(parts, weights, q, False)[0]
+    below, above = (weights @ [getattr(law, k)(found) for law in laws] for k in ("cdf", "sf"))
+    np.testing.assert_allclose(below[:2], q[:2], rtol=1e-9)
+    np.testing.assert_allclose(above[2], 1.0 - q[2], rtol=1e-7)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from qpruntime import InputError, NumericalError, TableError, likelihoods
+from qpruntime import NumericalError, TableError, likelihoods
 from qpruntime.projection import interpolation, site_kernel
 from qpruntime.projection.projector import Projector
 from qpruntime.quadrature.sigma_star_kernels import DECAY, NO_MASS, OK
@@ -14,11 +14,16 @@ from tests.tools.cases import every_case, refuses
 pytestmark = pytest.mark.interpreted
 
 
+CAVITY = -1.0, 0.8, 1.0
+
+
+def by_source(source, cavity=CAVITY, power=1.0, likelihood="probit"):
+    functions = likelihoods.get(likelihood).functions(powers=power != 1.0)
+    return site_kernel.project_site(functions, source, power, *cavity, np.empty((1, 4)))
+
+
 def one(projector, mu, sigma, y, power=1.0):
-    functions = projector.likelihood.functions(powers=power != 1.0)
-    return site_kernel.project_site(
-        functions, projector.source, power, mu, sigma, y, np.empty((1, 4))
-    )
+    return by_source(projector.source, (mu, sigma, y), power, projector.likelihood)
 
 
 @every_case(
@@ -45,21 +50,12 @@ def test_arguments_and_statuses_in_words():
     likelihood = likelihoods.get("probit")
     source = Projector("probit", "ep").source
     for mu, sigma in ((np.nan, 1.0), (0.0, 0.0), (0.0, np.inf)):
-        with pytest.raises(InputError):
-            site_kernel.project_many(likelihood, source, mu, sigma, 1.0)
+        refuses(".", site_kernel.project_many, likelihood, source, mu, sigma, 1.0)
     for status, words in ((DECAY, "does not decay"), (NO_MASS, "no finite mass")):
-        with pytest.raises(NumericalError, match=f"{words} for the cavity N"):
-            site_kernel.raise_status(status, likelihood, 0.0, 1.0, 1.0)
+        given = f"{words} for the cavity N", site_kernel.raise_status, status, likelihood
+        refuses(*given, 0.0, 1.0, 1.0, error=NumericalError)
     given = site_kernel.DAMAGED, likelihood, 0.0, 1.0, 1.0, SimpleNamespace(path="probit.h5")
     refuses("damaged", site_kernel.raise_status, *given, error=TableError)
-
-
-CAVITY = -1.0, 0.8, 1.0
-
-
-def by_source(source, cavity=CAVITY, power=1.0, name="probit"):
-    functions = likelihoods.get(name).functions(powers=power != 1.0)
-    return site_kernel.project_site(functions, source, power, *cavity, np.empty((1, 4)))
 
 
 def exact(method, cavity=CAVITY):
@@ -92,9 +88,8 @@ def test_a_grid():
 
 def surfaces(kind, stored, outside_exact=False, power=None):
     values = np.ascontiguousarray(np.broadcast_to(stored, (1, 7, 7, 4)).reshape(1, 7, 28))
-    axes = interpolation.pack(
-        [-2.0, 2.0, 0.5, -1.0, 0.5, 4.0 / 3.0, 0.0], interpolation.MIRROR, [1.0]
-    )
+    plane = [-2.0, 2.0, 0.5, -1.0, 0.5, 4.0 / 3.0, 0.0]
+    axes = interpolation.pack(plane, interpolation.MIRROR, [1.0])
     axes = axes if power is None else np.append(axes, power)
     for array in (values, axes):
         array.flags.writeable = False

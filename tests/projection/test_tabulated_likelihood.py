@@ -9,10 +9,14 @@ import pytest
 from scipy.interpolate import BSpline
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from qpruntime import GPClassifier, InputError, TableError, infer, likelihoods, open_table, project
+from qpruntime import GPClassifier, TableError, infer, likelihoods, open_table, project
+from qpruntime._pointers import SPLIT, Pointer
+from qpruntime._validation import finite
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection import interpolation
 from qpruntime.projection.projector import Projector, project_arrays
+from qpruntime.projection.tabulated_likelihood import difference, known, standin
+from qpruntime.table_format.metadata import Metadata
 from tablegen import build
 from tests.tools.cases import every_case, refuses
 from tests.tools.commands import python
@@ -168,6 +172,15 @@ def test_project_and_lookup(graded):
     star, inside = open_table(graded).lookup(mu, sigma, 1.0)
     np.testing.assert_array_equal(star, project_arrays(None, mu, sigma, 1.0, table=graded).std)
     assert inside.all()
+    # Hyper-parameters are judged on the table.
+    projector = Projector(None, "qp", graded)
+    judge = projector.for_evidence()
+    assert judge.method == "ep"
+    assert judge.table is projector.table
+    assert Projector("probit", "qp").for_evidence().table is None
+    refuses("has no sigma_EP outside", open_table, graded, outside="ep")
+    words = 'outside="error" is for tables of surfaces'
+    refuses(words, open_table, "probit-compact", outside="error")
 
 
 @pytest.mark.slow
@@ -185,14 +198,6 @@ def test_another_process_needs_no_code(graded, data, tmp_path):
     )
     run = python("-c", code, cwd=tmp_path)
     assert float(run.stdout) == infer(K, y, table=graded, method="ep").log_evidence
-
-
-def test_hyperparameters_are_judged_on_the_table(graded):
-    projector = Projector(None, "qp", graded)
-    judge = projector.for_evidence()
-    assert judge.method == "ep"
-    assert judge.table is projector.table
-    assert Projector("probit", "qp").for_evidence().table is None
 
 
 def test_a_registered_likelihood_with_parameters(tmp_path, data):
@@ -225,12 +230,9 @@ def test_outside_says_where_and_what_to_do(graded, data):
     assert "tablegen.build(likelihood, preset='surfaces', outcomes=range(0, 3)" in message
     assert "log10_sigma_range=(-1.0, 1.0)) in Python" in message
     refuses(r"mu_range=\(-8.0, 4.0\)", open_table(graded).lookup, -7.5, 1.0, 2.0, error=TableError)
-    with pytest.raises(TableError, match="outside the table"):
-        infer(K, y, ordinal(), table=open_table(graded, outside="error"), mean=9.0)
-
-
-def test_outside_is_integrated_where_the_code_is_at_hand(graded, data):
-    K, y, _ = data
+    strict = {"table": open_table(graded, outside="error"), "mean": 9.0}
+    refuses("outside the table", infer, K, y, ordinal(), error=TableError, **strict)
+    # It is integrated where the code is at hand.
     found = infer(100.0 * K, y, ordinal(), table=graded, tol=1e-9)
     exact = infer(100.0 * K, y, ordinal(), table="exact", tol=1e-9)
     assert found.lookups.outside > 0
@@ -247,23 +249,18 @@ def test_other_code_of_the_same_name_is_refused(graded, data):
     other = Likelihood.from_log_prob(lambda f, y, theta: -0.5 * (f - y) ** 2, **options)
     refuses(r"log p\(y = 0 \| f = -3.44\) is -5.9168, not ", infer, K, y, other, table=graded)
     refuses(r"for the likelihood 'graded\(high=1, low=-1\)'", infer, K, y, "probit", table=graded)
+    # A damaged name: pairs are no numbers.
+    metadata = replace(open_table(graded).metadata, likelihood="binomial", parameters={})
+    assert known(metadata) is None
+    assert "is none of its observations" in difference(likelihoods.get("binomial"), metadata)
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"power": 0.5}, "density of 'graded' is needed: weights and powers"),
-        ({"weights": np.full(40, 0.5)}, "density of 'graded' is needed"),
-        ({"method": "vb"}, "density of 'graded' is needed"),
-    ],
-)
-def test_what_needs_the_density(graded, data, kwargs, message):
+def test_what_needs_the_density(graded, data):
     K, y, _ = data
-    refuses(message, infer, K, y, table=graded, **kwargs)
-
-
-def test_powers_with_the_code(graded, data):
-    K, y, _ = data
+    for options in ({"power": 0.5}, {"weights": np.full(40, 0.5)}, {"method": "vb"}):
+        refuses("density of 'graded' is needed", infer, K, y, table=graded, **options)
+    words = "density of 'graded' is needed: weights and powers"
+    refuses(words, infer, K, y, table=graded, power=0.5)
     found = infer(K, y, ordinal(), table=graded, power=0.5, method="ep", tol=1e-9)
     exact = infer(K, y, ordinal(), method="ep", power=0.5, tol=1e-9)
     np.testing.assert_allclose(found.sites.tau, exact.sites.tau, rtol=1e-6)
@@ -277,12 +274,6 @@ def test_observations_the_table_does_not_hold(graded, skewed, data):
     assert infer(K, z + 0.5, table=skewed[0], mean=0.5).converged
 
 
-def test_options_of_opening(graded):
-    refuses("has no sigma_EP outside", open_table, graded, outside="ep")
-    with pytest.raises(InputError, match='outside="error" is for tables of surfaces'):
-        open_table("probit-compact", outside="error")
-
-
 @every_case(
     ("name", "value"),
     [
@@ -291,28 +282,13 @@ def test_options_of_opening(graded):
     ],
 )
 def test_traits_that_make_no_sense(graded, name, value):
-    from qpruntime.projection.tabulated_likelihood import standin
-    from qpruntime.table_format.metadata import Metadata
-
     document = json.loads(open_table(graded).metadata.to_json())
     document["traits"][name] = value
     metadata = Metadata.from_json(json.dumps(document), "file")
     refuses(r"metadata field 'traits' has " + name, standin, metadata, "file", error=TableError)
 
 
-def test_a_likelihood_that_takes_no_such_observations_is_another(graded):
-    """A damaged name: pairs are no numbers."""
-    from qpruntime.projection.tabulated_likelihood import difference, known
-
-    metadata = replace(open_table(graded).metadata, likelihood="binomial", parameters={})
-    assert known(metadata) is None
-    assert "is none of its observations" in difference(likelihoods.get("binomial"), metadata)
-
-
 def test_plain_likelihoods_do_as_well(tmp_path, data):
-    from qpruntime._pointers import SPLIT, Pointer
-    from qpruntime._validation import finite
-
     def split(f, y, theta):
         return (y - f) - np.exp(y - f), 0.0
 
@@ -340,5 +316,5 @@ def test_a_classifier_of_a_table_alone(tmp_path, monkeypatch, method, links):
     refuses("two classes and one of the likelihoods", model.predict_interval, x)
     # Here predictions need the table too.
     path.unlink()
-    with pytest.raises(TableError, match=rf"likelihood cloglog, data sha256 {model.table_sha256_}"):
-        again.predict_proba(x)
+    words = rf"likelihood cloglog, data sha256 {model.table_sha256_}"
+    refuses(words, again.predict_proba, x, error=TableError)

@@ -92,13 +92,9 @@ def test_mean_of_a_cavity_far_from_its_observation():
 
 
 def test_a_users_own_density_of_a_location():
+    claims = {"log_concave": True, "location": True, "landmarks": lambda y, theta: [y]}
     own = Likelihood.from_log_prob(
-        lambda f, y, theta: -abs(f - y) / theta[0],
-        name="pointed",
-        theta={"scale": 1e-11},
-        log_concave=True,
-        location=True,
-        landmarks=lambda y, theta: [y],
+        lambda f, y, theta: -abs(f - y) / theta[0], name="pointed", theta={"scale": 1e-11}, **claims
     )
     given = "laplace(scale=1e-11)"
     for place, sigma, y in CAVITIES[::7]:
@@ -113,9 +109,8 @@ def test_inference(name, table):
     x = np.linspace(0.0, 3.0, 20)
     K = np.exp(-0.5 * (x[:, None] - x) ** 2) + 1e-2 * np.eye(20)
     y = 1000.0 + np.sin(x)
-    with warnings.catch_warnings():
-        # Cavities are the difference of precisions that agree to 22 digits.
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    # Cavities are the difference of precisions that agree to 22 digits.
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         qp = infer(K, y, name, "qp", mean=1000.0, table=table)
     # Of noise so small nothing is left but the observations.
     np.testing.assert_allclose(qp.mean, y, rtol=1e-14)

@@ -174,20 +174,18 @@ def test_scales(p):
         np.testing.assert_allclose(wide, (mean * scale, std * scale), rtol=1e-9)
 
 
-@pytest.fixture(scope="module")
-def toy():
-    rng = np.random.default_rng(0)
-    x = np.sort(rng.normal(size=20)) * 2.0
-    y = np.where(np.sin(2.0 * x) + 0.4 * rng.normal(size=20) > 0.0, 1, -1)
-    return 4.0 * np.exp(-0.5 * (x[:, None] - x) ** 2), y
+RNG = np.random.default_rng(0)
+X = np.sort(RNG.normal(size=20)) * 2.0
+K = 4.0 * np.exp(-0.5 * (X[:, None] - X) ** 2)
+LABELS = np.where(np.sin(2.0 * X) + 0.4 * RNG.normal(size=20) > 0.0, 1, -1)
 
 
 @pytest.mark.parametrize(
     ("likelihood", "p"),
     [pytest.param("probit", 1.0, marks=pytest.mark.slow), ("probit", 3.0), ("poisson", 1.5)],
 )
-def test_fixed_point(toy, likelihood, p):
-    K, y = toy
+def test_fixed_point(likelihood, p):
+    y = LABELS
     options = {"likelihood": likelihood, "method": "wp", "p": p, "tol": 1e-9}
     if likelihood == "poisson":
         y, options["mean"] = (y + 1) * 2, 3.0
@@ -208,12 +206,13 @@ def test_fixed_point(toy, likelihood, p):
         assert post.loo().shape == (20,)
 
 
-def test_powers(toy):
+def test_powers():
     # A likelihood to the power 1/2 twice over is the likelihood.
-    K, y = toy
     twice = np.repeat(np.repeat(K, 2, 0), 2, 1) + 1e-9 * np.eye(40)
-    whole = infer(K, y, method="wp", p=1.5, power=0.5, tol=1e-9)
-    halves = infer(twice, np.repeat(y, 2), method="wp", p=1.5, weights=np.full(40, 0.5), tol=1e-9)
+    whole = infer(K, LABELS, method="wp", p=1.5, power=0.5, tol=1e-9)
+    halves = infer(
+        twice, np.repeat(LABELS, 2), method="wp", p=1.5, weights=np.full(40, 0.5), tol=1e-9
+    )
     np.testing.assert_allclose(halves.mean[::2], whole.mean, rtol=1e-3, atol=1e-3)
 
 

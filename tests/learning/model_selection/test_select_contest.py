@@ -81,19 +81,7 @@ def test_a_variance_stays_within_its_bounds_and_the_budget():
     poor = KernelCandidate(Rows(1e9, seconds=0.5), kernel(1.0), None, "")
     assert tune_variance(poor, begun)[0].k2.k1.constant_value == pytest.approx(1.0)
     assert poor.search.asked == []
-
-
-@every_case("second, wins", [(-0.05, 0), (0.0, 0), (0.05, 1)])
-def test_the_first_is_preferred(second, wins):
-    cases = [
-        KernelCandidate(Rows(1.0), kernel(1.0), None, "a"),
-        KernelCandidate(Rows(1.0, second), kernel(1.0), None, "b"),
-    ]
-    assert compare_kernels(cases)[0] == wins
-
-
-def test_one_whose_variance_is_wrong_is_heard_again():
-    """It loses by .003, which is less than two standard errors of .3 sqrt(2 / 4000)."""
+    # It loses by .003, which is less than two standard errors of .3 sqrt(2 / 4000).
     level = 0.01 * math.log(9.0) ** 2 - 0.003
     cases = [
         KernelCandidate(Rows(1.0), kernel(1.0), None, "a"),
@@ -105,6 +93,15 @@ def test_one_whose_variance_is_wrong_is_heard_again():
     assert settled.score == pytest.approx(level + 0.3 * NOISE.mean())
     cases[1] = KernelCandidate(Rows(9.0, level - 0.02, turn=7), kernel(1.0), None, "b")
     assert compare_kernels(cases)[0] == 0
+
+
+@every_case("second, wins", [(-0.05, 0), (0.0, 0), (0.05, 1)])
+def test_the_first_is_preferred(second, wins):
+    cases = [
+        KernelCandidate(Rows(1.0), kernel(1.0), None, "a"),
+        KernelCandidate(Rows(1.0, second), kernel(1.0), None, "b"),
+    ]
+    assert compare_kernels(cases)[0] == wins
 
 
 def made_few(patch):
@@ -217,7 +214,6 @@ def test_of_many_rows_some_settle_the_contest(few_dense, monkeypatch):
 
 @pytest.mark.slow
 def test_ranks_and_features_both_reach_all_rows(few_dense):
-    """Two classes; of three the processes have to share what features go through."""
     model = GPClassifier(inducing="judged", random_state=0).fit(ROUGH, STEPS)
     words = [s.candidate for s in model.stages_ if "inducing" in s.candidate]
     assert any("ranks" in one for one in words)
@@ -230,7 +226,6 @@ def test_ranks_and_features_both_reach_all_rows(few_dense):
 
 
 def refined(climbed):
-    """The same with a length-scale a feature."""
     start = climbed.start.refined(climbed.theta)
     return replace(climbed, start=start, optimum=replace(climbed.optimum, theta=start.thetas[0]))
 
