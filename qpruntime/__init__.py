@@ -10,137 +10,105 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
-    from qpruntime.criticism.loo import compare
-    from qpruntime.criticism.simulation import check_calibration
+    from qpruntime.criticism.loo import compare as compare
+    from qpruntime.criticism.simulation import check_calibration as check_calibration
     from qpruntime.errors import (
-        ConvergenceWarning,
-        CorrectionWarning,
-        InputError,
-        NumericalError,
-        QPError,
-        SamplingWarning,
-        TableError,
+        ConvergenceWarning as ConvergenceWarning,
+        CorrectionWarning as CorrectionWarning,
+        InputError as InputError,
+        NumericalError as NumericalError,
+        QPError as QPError,
+        SamplingWarning as SamplingWarning,
+        TableError as TableError,
     )
-    from qpruntime.estimators.classifier import GPClassifier
-    from qpruntime.estimators.ordinal import GPOrdinal
-    from qpruntime.estimators.poisson import GPPoissonRegressor
-    from qpruntime.estimators.preference import GPPreference
-    from qpruntime.estimators.regressor import GPRegressor
-    from qpruntime.estimators.robust import GPRobustRegressor
-    from qpruntime.estimators.survival import GPSurvival
-    from qpruntime.inference.binned_counts import count_bins
-    from qpruntime.inference.infer import infer
-    from qpruntime.inference.local.posterior import LocalPosterior
-    from qpruntime.inference.markov.infer import infer_series
-    from qpruntime.inference.markov.posterior import SeriesPosterior
-    from qpruntime.inference.multiclass.infer import infer_classes
-    from qpruntime.inference.multiclass.posterior import ClassPosterior
-    from qpruntime.inference.multiclass.sparse import SparseClassPosterior, infer_sparse_classes
-    from qpruntime.inference.posterior import Posterior
-    from qpruntime.inference.precision.infer import infer_precision
-    from qpruntime.inference.precision.posterior import PrecisionPosterior
-    from qpruntime.inference.sparse.infer import infer_sparse
-    from qpruntime.inference.sparse.posterior import SparsePosterior
-    from qpruntime.interop.functions import LikelihoodFunctions, functions
-    from qpruntime.learning.options import Inducing, Integrate, Search, Series
-    from qpruntime.likelihoods import Likelihood
-    from qpruntime.persistence.file import load
-    from qpruntime.projection.open import open_table
-    from qpruntime.projection.projector import project
-    from qpruntime.projection.sampling import project_sampled, project_samples
-    from qpruntime.projection.table import Table
+    from qpruntime.estimators.classifier import GPClassifier as GPClassifier
+    from qpruntime.estimators.ordinal import GPOrdinal as GPOrdinal
+    from qpruntime.estimators.poisson import GPPoissonRegressor as GPPoissonRegressor
+    from qpruntime.estimators.preference import GPPreference as GPPreference
+    from qpruntime.estimators.regressor import GPRegressor as GPRegressor
+    from qpruntime.estimators.robust import GPRobustRegressor as GPRobustRegressor
+    from qpruntime.estimators.survival import GPSurvival as GPSurvival
+    from qpruntime.inference.binned_counts import count_bins as count_bins
+    from qpruntime.inference.infer import infer as infer
+    from qpruntime.inference.local.posterior import LocalPosterior as LocalPosterior
+    from qpruntime.inference.markov.infer import infer_series as infer_series
+    from qpruntime.inference.markov.posterior import SeriesPosterior as SeriesPosterior
+    from qpruntime.inference.multiclass.infer import infer_classes as infer_classes
+    from qpruntime.inference.multiclass.posterior import ClassPosterior as ClassPosterior
+    from qpruntime.inference.multiclass.sparse import (
+        SparseClassPosterior as SparseClassPosterior,
+        infer_sparse_classes as infer_sparse_classes,
+    )
+    from qpruntime.inference.posterior import Posterior as Posterior
+    from qpruntime.inference.precision.infer import infer_precision as infer_precision
+    from qpruntime.inference.precision.posterior import PrecisionPosterior as PrecisionPosterior
+    from qpruntime.inference.sparse.infer import infer_sparse as infer_sparse
+    from qpruntime.inference.sparse.posterior import SparsePosterior as SparsePosterior
+    from qpruntime.interop.functions import (
+        LikelihoodFunctions as LikelihoodFunctions,
+        functions as functions,
+    )
+    from qpruntime.learning.options import (
+        Inducing as Inducing,
+        Integrate as Integrate,
+        Search as Search,
+        Series as Series,
+    )
+    from qpruntime.likelihoods import Likelihood as Likelihood
+    from qpruntime.persistence.file import load as load
+    from qpruntime.projection.open import open_table as open_table
+    from qpruntime.projection.projector import project as project
+    from qpruntime.projection.sampling import (
+        project_sampled as project_sampled,
+        project_samples as project_samples,
+    )
+    from qpruntime.projection.table import Table as Table
 
-_HOME = {
-    "ClassPosterior": "inference.multiclass.posterior",
-    "ConvergenceWarning": "errors",
-    "CorrectionWarning": "errors",
-    "GPClassifier": "estimators.classifier",
-    "GPPoissonRegressor": "estimators.poisson",
-    "GPPreference": "estimators.preference",
-    "GPRegressor": "estimators.regressor",
-    "GPRobustRegressor": "estimators.robust",
-    "GPOrdinal": "estimators.ordinal",
-    "GPSurvival": "estimators.survival",
-    "Inducing": "learning.options",
-    "InputError": "errors",
-    "Integrate": "learning.options",
-    "Likelihood": "likelihoods",
-    "LikelihoodFunctions": "interop.functions",
-    "NumericalError": "errors",
-    "LocalPosterior": "inference.local.posterior",
-    "Posterior": "inference.posterior",
-    "PrecisionPosterior": "inference.precision.posterior",
-    "QPError": "errors",
-    "SamplingWarning": "errors",
-    "Search": "learning.options",
-    "Series": "learning.options",
-    "SeriesPosterior": "inference.markov.posterior",
-    "SparseClassPosterior": "inference.multiclass.sparse",
-    "SparsePosterior": "inference.sparse.posterior",
-    "Table": "projection.table",
-    "TableError": "errors",
-    "check_calibration": "criticism.simulation",
-    "compare": "criticism.loo",
-    "count_bins": "inference.binned_counts",
-    "functions": "interop.functions",
-    "infer": "inference.infer",
-    "infer_classes": "inference.multiclass.infer",
-    "infer_precision": "inference.precision.infer",
-    "infer_series": "inference.markov.infer",
-    "infer_sparse": "inference.sparse.infer",
-    "infer_sparse_classes": "inference.multiclass.sparse",
-    "load": "persistence.file",
-    "open_table": "projection.open",
-    "project": "projection.projector",
-    "project_sampled": "projection.sampling",
-    "project_samples": "projection.sampling",
+#: Public names by the module that defines them.
+_NAMES_OF = {
+    "criticism.loo": ["compare"],
+    "criticism.simulation": ["check_calibration"],
+    "errors": [
+        "ConvergenceWarning",
+        "CorrectionWarning",
+        "InputError",
+        "NumericalError",
+        "QPError",
+        "SamplingWarning",
+        "TableError",
+    ],
+    "estimators.classifier": ["GPClassifier"],
+    "estimators.ordinal": ["GPOrdinal"],
+    "estimators.poisson": ["GPPoissonRegressor"],
+    "estimators.preference": ["GPPreference"],
+    "estimators.regressor": ["GPRegressor"],
+    "estimators.robust": ["GPRobustRegressor"],
+    "estimators.survival": ["GPSurvival"],
+    "inference.binned_counts": ["count_bins"],
+    "inference.infer": ["infer"],
+    "inference.local.posterior": ["LocalPosterior"],
+    "inference.markov.infer": ["infer_series"],
+    "inference.markov.posterior": ["SeriesPosterior"],
+    "inference.multiclass.infer": ["infer_classes"],
+    "inference.multiclass.posterior": ["ClassPosterior"],
+    "inference.multiclass.sparse": ["SparseClassPosterior", "infer_sparse_classes"],
+    "inference.posterior": ["Posterior"],
+    "inference.precision.infer": ["infer_precision"],
+    "inference.precision.posterior": ["PrecisionPosterior"],
+    "inference.sparse.infer": ["infer_sparse"],
+    "inference.sparse.posterior": ["SparsePosterior"],
+    "interop.functions": ["LikelihoodFunctions", "functions"],
+    "learning.options": ["Inducing", "Integrate", "Search", "Series"],
+    "likelihoods": ["Likelihood"],
+    "persistence.file": ["load"],
+    "projection.open": ["open_table"],
+    "projection.projector": ["project"],
+    "projection.sampling": ["project_sampled", "project_samples"],
+    "projection.table": ["Table"],
 }
+_HOME = {name: module for module, names in _NAMES_OF.items() for name in names}
 
-__all__ = [
-    "ClassPosterior",
-    "ConvergenceWarning",
-    "CorrectionWarning",
-    "GPClassifier",
-    "GPOrdinal",
-    "GPPoissonRegressor",
-    "GPPreference",
-    "GPRegressor",
-    "GPRobustRegressor",
-    "GPSurvival",
-    "Inducing",
-    "InputError",
-    "Integrate",
-    "Likelihood",
-    "LikelihoodFunctions",
-    "LocalPosterior",
-    "NumericalError",
-    "Posterior",
-    "PrecisionPosterior",
-    "QPError",
-    "SamplingWarning",
-    "Search",
-    "Series",
-    "SeriesPosterior",
-    "SparseClassPosterior",
-    "SparsePosterior",
-    "Table",
-    "TableError",
-    "check_calibration",
-    "compare",
-    "count_bins",
-    "functions",
-    "infer",
-    "infer_classes",
-    "infer_precision",
-    "infer_series",
-    "infer_sparse",
-    "infer_sparse_classes",
-    "load",
-    "open_table",
-    "project",
-    "project_sampled",
-    "project_samples",
-]
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:

@@ -20,8 +20,7 @@ from scripts import command_line
 from scripts.benchmarks.speed import SECTIONS
 from scripts.reports import charts, pages
 from tablegen.console.cli import main
-from tablegen.surfaces import build, node_counts
-from tablegen.surfaces import errors as surface_errors
+from tablegen.surfaces import build, errors as surface_errors, node_counts
 from tests.tools.cases import every_case
 
 TOP = Path(__file__).parents[1]

@@ -6,8 +6,7 @@ import shutil
 import numpy as np
 import scipy
 
-from qpruntime import __main__ as command
-from qpruntime import __version__
+from qpruntime import __main__ as command, __version__
 from qpruntime.projection.open import shipped_path
 
 

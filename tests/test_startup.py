@@ -12,8 +12,7 @@ import pytest
 from llvmlite import binding
 from scipy import special
 
-from qpruntime import __main__ as command
-from qpruntime import _compile_notice, _numba, warmup
+from qpruntime import __main__ as command, _compile_notice, _numba, warmup
 from tests.tools.cases import refuses
 from tests.tools.commands import python
 

@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel
 
 from qpruntime._typing import Array
-from qpruntime._validation import choice as one_of
-from qpruntime._validation import finite, flag, number, real, shown, whole
+from qpruntime._validation import choice as one_of, finite, flag, number, real, shown, whole
 from qpruntime.bayesopt.surrogate import noise_variance, points
 from qpruntime.errors import InputError
 from qpruntime.kernels.random_features import stationary_terms

@@ -16,8 +16,7 @@ from qpruntime._memory import require, squares
 from qpruntime._typing import Array
 from qpruntime._validation import finite, number, real
 from qpruntime.errors import InputError, NumericalError
-from qpruntime.kernels.default import Belief
-from qpruntime.kernels.default import default_kernel as learnt_kernel
+from qpruntime.kernels.default import Belief, default_kernel as learnt_kernel
 from qpruntime.kernels.registry import parts_of
 
 __all__ = [

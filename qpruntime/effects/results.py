@@ -12,8 +12,16 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._typing import Array
-from qpruntime._validation import central_levels, choice, flag, levels, number, shown, whole
-from qpruntime._validation import generator as generator_of
+from qpruntime._validation import (
+    central_levels,
+    choice,
+    flag,
+    generator as generator_of,
+    levels,
+    number,
+    shown,
+    whole,
+)
 from qpruntime.dataframes.readers import DataColumns, DataLike
 from qpruntime.effects.families import observation_quantiles, offsets_of, trials_of
 from qpruntime.effects.state import EffectsState

@@ -16,9 +16,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from qpruntime._memory import in_blocks, require, squares
 from qpruntime._typing import Array
-from qpruntime._validation import choice, flag
-from qpruntime._validation import generator as seeded
-from qpruntime._validation import whole as whole_number
+from qpruntime._validation import choice, flag, generator as seeded, whole as whole_number
 from qpruntime.dataframes.encoding import EncodedTable
 from qpruntime.dataframes.lazy_rows import LazyInputs
 from qpruntime.errors import InputError, TableError

@@ -14,8 +14,7 @@ from sklearn.utils.validation import column_or_1d
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import central_levels, choice, shown
-from qpruntime._validation import levels as quantile_levels
+from qpruntime._validation import central_levels, choice, levels as quantile_levels, shown
 from qpruntime.dataframes.levels import level_keys, level_values, numbers_of, sorted_levels
 from qpruntime.dataframes.readers import DeclaredLevels, categories_of
 from qpruntime.errors import InputError

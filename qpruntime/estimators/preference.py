@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array
-from qpruntime._validation import central_levels, no_kernel, unmasked, whole
-from qpruntime._validation import shown as show
+from qpruntime._validation import central_levels, no_kernel, shown as show, unmasked, whole
 from qpruntime.errors import InputError
 from qpruntime.estimators.averaging import (
     averaged,

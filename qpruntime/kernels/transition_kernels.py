@@ -20,8 +20,7 @@ from qpruntime.kernels.base import (
     TURN,
     States,
 )
-from qpruntime.kernels.stationary import matern_3_step as matern_3
-from qpruntime.kernels.stationary import matern_5_step as matern_5
+from qpruntime.kernels.stationary import matern_3_step as matern_3, matern_5_step as matern_5
 
 __all__ = [
     "fill",

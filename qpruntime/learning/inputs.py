@@ -25,8 +25,8 @@ from qpruntime.dataframes.lazy_rows import (
     chunk_slice,
     mapped,
     read,
+    sample as read_rows,
 )
-from qpruntime.dataframes.lazy_rows import sample as read_rows
 from qpruntime.inference.leave_groups import leave_groups_out
 from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.posterior import Posterior, moved_to

@@ -25,8 +25,7 @@ from qpruntime.inference.markov.passes import Rows
 from qpruntime.inference.markov.posterior import SeriesPosterior
 from qpruntime.inference.markov.solution import Placed, concluded
 from qpruntime.inference.markov.streaming import settle
-from qpruntime.inference.multiclass.infer import concluded as joint_posterior
-from qpruntime.inference.multiclass.infer import problem_of
+from qpruntime.inference.multiclass.infer import concluded as joint_posterior, problem_of
 from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.multiclass.solver import ClassPrior

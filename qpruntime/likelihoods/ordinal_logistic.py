@@ -18,8 +18,12 @@ from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods._series_kernels import softplus
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.base import Powers
-from qpruntime.likelihoods.ordinal import LevelDistribution, edges_of, ends_top
-from qpruntime.likelihoods.ordinal import likelihood as normal_noise
+from qpruntime.likelihoods.ordinal import (
+    LevelDistribution,
+    edges_of,
+    ends_top,
+    likelihood as normal_noise,
+)
 
 __all__ = ["likelihood"]
 

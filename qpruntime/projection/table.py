@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from qpruntime import _cli_hints, likelihoods
 from qpruntime.errors import InputError, TableError
 from qpruntime.likelihoods import Likelihood
-from qpruntime.projection import interpolation
-from qpruntime.projection import tabulated_likelihood as standin
+from qpruntime.projection import interpolation, tabulated_likelihood as standin
 from qpruntime.projection.site_kernel import (
     COMPACT,
     COMPACT_RATIO,

@@ -8,8 +8,7 @@ from functools import partial
 import numpy as np
 
 from qpruntime import Posterior, infer
-from scripts.benchmarks.peers import gpboost
-from scripts.benchmarks.peers import gpy as peers
+from scripts.benchmarks.peers import gpboost, gpy as peers
 from scripts.benchmarks.speed_inference import problem
 from scripts.benchmarks.timing import Row, best, has, in_turns
 

@@ -5,8 +5,15 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from scripts.records import document, lines
-from scripts.reports import bayesopt, integrated, kinds, middle, speed, truth
-from scripts.reports import forecasts as forecast_tables
+from scripts.reports import (
+    bayesopt,
+    forecasts as forecast_tables,
+    integrated,
+    kinds,
+    middle,
+    speed,
+    truth,
+)
 from scripts.reports.table1_numbers import agreement, merge, published
 from scripts.reports.tables import Record, grouped
 

@@ -12,8 +12,7 @@ from qpruntime.errors import InputError, TableError
 from qpruntime.projection.open import open_table, shipped_path
 from qpruntime.projection.table import Table
 from qpruntime.table_format.metadata import Metadata
-from tablegen.files import hdf5
-from tablegen.files import zarr as zarr_files
+from tablegen.files import hdf5, zarr as zarr_files
 from tablegen.files.recipe import one_of
 from tablegen.files.target import installed_directory, resolve
 from tablegen.files.workspace import Workspace

@@ -14,8 +14,7 @@ from qpruntime.errors import InputError, TableError
 from qpruntime.execution.threads import Executor, Progress, Threads
 from qpruntime.likelihoods import Likelihood
 from qpruntime.table_format.metadata import Axis, Metadata
-from tablegen.files import target
-from tablegen.files import zarr as zarr_files
+from tablegen.files import target, zarr as zarr_files
 from tablegen.files.workspace import Workspace
 
 __all__ = [

@@ -22,8 +22,7 @@ from qpruntime.table_format.metadata import Metadata
 from tablegen.files import hdf5 as export
 from tablegen.files.recipe import Document, Recipe, Request, axis_of, refuse_others
 from tablegen.files.workspace import BuildStopped, Workspace
-from tablegen.grid import chebyshev as compute
-from tablegen.grid import errors as certify
+from tablegen.grid import chebyshev as compute, errors as certify
 from tablegen.grid.plan import Plan, make_plan
 from tablegen.grid.store import ChunkStore
 from tablegen.second_rule.framed import SEED

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from scipy.special import expit
-from scipy.stats import binom, norm, poisson
-from scipy.stats import t as student
+from scipy.stats import binom, norm, poisson, t as student
 
 from qpruntime.effects import EffectsModel, Fixed, Groups
 from tests.tools.cases import refuses

@@ -6,8 +6,16 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_expit
 
 from qpruntime.dataframes.readers import DataColumns
-from qpruntime.effects import EffectsModel, Fixed, Groups, Plane, Walk, mesh, mesh_over
-from qpruntime.effects import optimise as places
+from qpruntime.effects import (
+    EffectsModel,
+    Fixed,
+    Groups,
+    Plane,
+    Walk,
+    mesh,
+    mesh_over,
+    optimise as places,
+)
 from qpruntime.effects.families import family_of
 from qpruntime.effects.fixed import FixedBlock
 from qpruntime.effects.objective import Assembly, EffectsObjective

@@ -8,8 +8,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.spatial.distance import pdist
 from scipy.special import logsumexp
-from scipy.stats import norm, poisson
-from scipy.stats import t as student
+from scipy.stats import norm, poisson, t as student
 from sklearn.base import clone
 from sklearn.dummy import DummyRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel

@@ -5,8 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from scipy.special import ndtr
-from scipy.stats import poisson
-from scipy.stats import t as student
+from scipy.stats import poisson, t as student
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 

@@ -6,8 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from qpruntime import NumericalError, likelihoods
-from qpruntime import functions as core
+from qpruntime import NumericalError, functions as core, likelihoods
 from tests.tools.cases import every_case
 
 # Of PyTorch about itself.

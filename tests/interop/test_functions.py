@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mpmath import mp, mpf
-from scipy.stats import norm
-from scipy.stats import t as student_t
+from scipy.stats import norm, t as student_t
 
 from qpruntime import Likelihood, NumericalError, functions, likelihoods, project
 from qpruntime.interop.arguments import CLOSED_SLOPES

@@ -26,8 +26,7 @@ from tablegen.console import plot
 from tablegen.console.cli import main
 from tablegen.files.hdf5 import seal
 from tablegen.second_rule import wp as second_wp
-from tablegen.surfaces import build as tables
-from tablegen.surfaces import errors as surface_errors
+from tablegen.surfaces import build as tables, errors as surface_errors
 from tablegen.verify import verify
 from tests.tools.cases import every_case, refuses
 

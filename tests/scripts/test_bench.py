@@ -6,8 +6,7 @@ import os
 import pytest
 
 from scripts import command_line
-from scripts.benchmarks import speed as bench
-from scripts.benchmarks import speed_fits
+from scripts.benchmarks import speed as bench, speed_fits
 
 
 def noisy(*path):

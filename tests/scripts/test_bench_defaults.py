@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss, mean_poisson_deviance
 
-from scripts.benchmarks import defaults as bench
-from scripts.benchmarks import defaults_fits as raw_fits
+from scripts.benchmarks import defaults as bench, defaults_fits as raw_fits
 from scripts.benchmarks.data import small as raw_data
 from scripts.benchmarks.data.registry import KINDS
 from scripts.benchmarks.peers import small as raw_peers

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from scripts.benchmarks import intervals, metrics
-from scripts.benchmarks import middle as bench
+from scripts.benchmarks import intervals, metrics, middle as bench
 from scripts.benchmarks.data import middle as sets
 from scripts.benchmarks.peers import tuned
 from scripts.reports import middle as report

@@ -11,8 +11,7 @@ from scipy import optimize, stats
 
 from scripts import records
 from scripts.command_line import Failure
-from scripts.reports import findings, kinds
-from scripts.reports import forecasts as report
+from scripts.reports import findings, forecasts as report, kinds
 from scripts.studies import forecasts, held_out, kinds_models, r
 from scripts.studies.forecasts import HELD_OUT, Set
 from tests.tools.commands import python

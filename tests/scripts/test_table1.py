@@ -11,10 +11,8 @@ from scipy.stats import t as student
 from scripts import cluster, command_line
 from scripts.benchmarks.data import paper, protocol
 from scripts.records import RESULTS, Records
-from scripts.reports import table1 as report
-from scripts.reports import table1_numbers as summary
-from scripts.studies import experiment
-from scripts.studies import table1 as reproduce
+from scripts.reports import table1 as report, table1_numbers as summary
+from scripts.studies import experiment, table1 as reproduce
 from tests.tools.dask_cluster import RealCluster, until
 from tests.tools.script_modules import DATA, TOP, command, needs_data, run_script
 

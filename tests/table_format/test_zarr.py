@@ -18,8 +18,7 @@ from numcodecs.blosc import SHUFFLE, compress
 from scipy.interpolate import BSpline
 
 from qpruntime import TableError, open_table, project
-from qpruntime.table_format import zarr as table_format_zarr
-from qpruntime.table_format import zarr_layout
+from qpruntime.table_format import zarr as table_format_zarr, zarr_layout
 from qpruntime.table_format.metadata import DATASET
 from tablegen.files.formats import convert
 from tablegen.verify import verify

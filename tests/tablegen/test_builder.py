@@ -23,9 +23,7 @@ from qpruntime.projection.open import open_table
 from qpruntime.table_format.metadata import DATASET, Metadata
 from tablegen import builder
 from tablegen.files.workspace import BuildStopped, Workspace
-from tablegen.grid import build as grid
-from tablegen.grid import chebyshev, plan
-from tablegen.grid import errors as certify
+from tablegen.grid import build as grid, chebyshev, errors as certify, plan
 from tests.tools import oracle
 from tests.tools.build_processes import names
 from tests.tools.cases import refuses

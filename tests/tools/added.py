@@ -23,8 +23,10 @@ qpruntime.likelihoods.__path__.append(str(FOLDER))
 import tablegen  # noqa: E402
 from qpruntime import GPClassifier, GPPoissonRegressor, Likelihood, infer, open_table  # noqa: E402
 from qpruntime.likelihoods import get  # noqa: E402
-from tablegen.surfaces import build as surface_builds  # noqa: E402
-from tablegen.surfaces import errors as surface_errors  # noqa: E402
+from tablegen.surfaces import (  # noqa: E402
+    build as surface_builds,
+    errors as surface_errors,
+)
 from tablegen.verify import verify  # noqa: E402
 
 # Compiling makes many small objects, which need not be looked through a thousand at a time.

@@ -22,12 +22,8 @@ from functools import partial
 
 import tablegen.grid.plan
 from tablegen.console import cli
-from tablegen.files import hdf5 as export
-from tablegen.files import workspace
-from tablegen.files import zarr as zarr_files
-from tablegen.grid import chebyshev as compute
-from tablegen.grid import errors as certify
-from tablegen.grid import store
+from tablegen.files import hdf5 as export, workspace, zarr as zarr_files
+from tablegen.grid import chebyshev as compute, errors as certify, store
 from tablegen.grid.chebyshev import integrate
 
 #: Where a build can be made to die or to wait: (object, name of the function).

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.special import gammaln
-from scipy.special import log_ndtr as log_ndtr_array
+from scipy.special import gammaln, log_ndtr as log_ndtr_array
 
 from qpruntime._numba import kernel
 from qpruntime._pointers import FRAME, MOMENTS, SPLIT, LatePointer, Pointer

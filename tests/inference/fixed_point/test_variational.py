@@ -12,8 +12,7 @@ from qpruntime import GPClassifier, GPPoissonRegressor, infer, project
 from qpruntime.learning.objective import KernelFamily, Objective
 from qpruntime.projection.projector import Projector
 from tests.tools.cases import every_case, refuses
-from tests.tools.oracle import REFERENCE, RBFData, slopes, unit_normal
-from tests.tools.oracle import poisson as log_poisson
+from tests.tools.oracle import REFERENCE, RBFData, poisson as log_poisson, slopes, unit_normal
 
 GPY = json.loads((REFERENCE / "gpy_vb.json").read_text())
 X = np.linspace(0.0, 3.0, 12)[:, None]

@@ -14,8 +14,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-from qpruntime import InputError, Likelihood
-from qpruntime import _atomic_file as whole_file
+from qpruntime import InputError, Likelihood, _atomic_file as whole_file
 from qpruntime._atomic_file import write_whole
 from qpruntime.dataframes.lazy_rows import as_array, mapped, read, sample
 from qpruntime.inference.sites import Sites

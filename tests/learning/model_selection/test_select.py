@@ -17,8 +17,7 @@ from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.problem import Problem
 from qpruntime.learning.initialisation import Start
 from qpruntime.learning.inputs import Data, Inputs
-from qpruntime.learning.model_selection import budget, candidates
-from qpruntime.learning.model_selection import select as policy
+from qpruntime.learning.model_selection import budget, candidates, select as policy
 from qpruntime.learning.model_selection.budget import (
     OPERATIONS_PER_SECOND,
     Budget,

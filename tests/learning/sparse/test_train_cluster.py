@@ -5,8 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from qpruntime import GPClassifier, Inducing
-from qpruntime import Search as Few
+from qpruntime import GPClassifier, Inducing, Search as Few
 from qpruntime.execution.threads import ExecutorError
 from qpruntime.learning.sparse.objective import EvidenceSearch
 from tests.tools.dask_cluster import two_workers

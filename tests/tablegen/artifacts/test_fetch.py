@@ -17,8 +17,7 @@ import tablegen
 from qpruntime import GPClassifier, InputError, TableError, open_table
 from qpruntime.projection import open
 from qpruntime.projection.open import shipped_path
-from tablegen.artifacts import fetch as fetching
-from tablegen.artifacts import registry
+from tablegen.artifacts import fetch as fetching, registry
 from tablegen.artifacts.fetch import TransferLimits
 from tablegen.console.cli import main
 from tests.tools.cases import every_case, refuses

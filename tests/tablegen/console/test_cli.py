@@ -13,8 +13,7 @@ import tablegen
 import tablegen.console.cli
 from qpruntime.projection.open import open_table
 from tablegen import builder
-from tablegen.grid import build as grid
-from tablegen.grid import chebyshev
+from tablegen.grid import build as grid, chebyshev
 from tablegen.grid.plan import make_plan
 from tests.tools.build_processes import names
 from tests.tools.cases import every_case

@@ -10,8 +10,7 @@ from qpruntime import likelihoods
 from qpruntime.errors import NumericalError
 from qpruntime.execution.threads import run
 from qpruntime.likelihoods import Likelihood
-from tablegen.grid import chebyshev as compute
-from tablegen.grid import errors as certify
+from tablegen.grid import chebyshev as compute, errors as certify
 from tablegen.grid.chebyshev import integrate
 from tablegen.grid.plan import make_plan
 from tablegen.second_rule.framed import independent, independent_all

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from qpruntime.table_format.metadata import Axis
 from tablegen.grid.plan import Plan, make_plan

@@ -11,10 +11,12 @@ from qpruntime import InputError, NumericalError, TableError, likelihoods, open_
 from qpruntime.execution.threads import Threads
 from qpruntime.projection.projector import project_arrays
 from tablegen import build, builder
-from tablegen.surfaces import build as surfaces
-from tablegen.surfaces import errors as surface_errors
-from tablegen.surfaces import node_counts as resolution
-from tablegen.surfaces import samples as sampler
+from tablegen.surfaces import (
+    build as surfaces,
+    errors as surface_errors,
+    node_counts as resolution,
+    samples as sampler,
+)
 from tablegen.verify import verify
 from tests.tools.cases import every_case, refuses
 from tests.tools.surface_models import gumbel, marked, ordinal
