@@ -75,6 +75,7 @@ def plot(
         raise InputError(f"output must end in {' or '.join(FORMATS)}, got {path.name!r}")
     target = resolve(path)
     try:
+        from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as missing:
         raise InputError(f"plotting needs matplotlib: {install_hint('plot')}") from missing
@@ -93,7 +94,7 @@ def plot(
         # No date and fixed names: the same table gives the same picture.
         kind = path.suffix.lower()[1:]
         metadata = {"Date": None} if kind == "svg" else None
-        with replaced(target) as partial:
+        with replaced(target) as partial, rc_context({"svg.hashsalt": "tablegen"}):
             figure.savefig(partial, dpi=150, format=kind, metadata=metadata)
     except OSError as problem:
         raise TableError(f"cannot write {path}: {problem.strerror or problem}") from problem

@@ -32,6 +32,9 @@ def test_formats(tmp_path, suffix):
     assert path.read_bytes()[:4] == (b"\x89PNG" if suffix == ".png" else b"<?xm")
     assert 0.9031972 < document["smallest_ratio"] < 0.9032
     assert document["largest_error"] < 1e-9
+    first = path.read_bytes()
+    plot("heaviside-compact", path)
+    assert path.read_bytes() == first
 
 
 @pytest.mark.slow
