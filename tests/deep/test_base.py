@@ -57,12 +57,17 @@ def test_scikit_learn_contract(estimator):
     check_contract(estimator((1,), random_state=0, **options), failures)
 
 
-def test_same_seed_same_bits(data, fitted):
+def test_same_seed_same_bits_also_with_rows_of_weight_zero(data, fitted):
     again = DeepGPRegressor((2,), **QUICK).fit(*data)
     np.testing.assert_array_equal(again.history_, fitted.history_)
     np.testing.assert_array_equal(again.predict(data[0]), fitted.predict(data[0]))
     other = DeepGPRegressor((2,), **{**QUICK, "random_state": 1}).fit(*data)
     assert (other.history_ != fitted.history_).any()
+    X, y = data
+    more = np.vstack([X, X[:3] + 9.0]), np.append(y, [50.0, 50.0, 50.0])
+    weight = np.append(np.ones(40), np.zeros(3))
+    model = DeepGPRegressor((2,), **QUICK).fit(*more, sample_weight=weight)
+    np.testing.assert_array_equal(model.predict(X), fitted.predict(X))
 
 
 def test_pickles_hold_no_arrays_of_jax(data, fitted, classes):
@@ -107,10 +112,7 @@ def test_units_of_the_data_do_not_matter(data, fitted):
     # Rounding grows over 60 steps of Adam.
     expected = 1e-2 * fitted.predict(X) - 3.0
     np.testing.assert_allclose(moved.predict(1e3 * X + 7.0), expected, rtol=1e-7)
-
-
-def test_targets_that_do_not_vary(data):
-    """No unit is made of rounding: the mean of 40 times 0.1 is another number."""
+    # No unit is made of rounding: the mean of 40 times 0.1 is another number.
     models = [DeepGPRegressor((2,), **QUICK).fit(data[0], np.full(40, c)) for c in (0.1, 7)]
     for model, c in zip(models, (0.1, 7.0), strict=True):
         np.testing.assert_allclose(model.predict(data[0]), c, atol=0.02)
@@ -253,26 +255,15 @@ def test_divergence_later_keeps_what_was_best(data, monkeypatch):
     assert model.score(*data) > 0.5
 
 
-def test_training_stops_where_nothing_is_gained(data):
-    model = DeepGPRegressor((2,), **{**QUICK, "max_iter": 2000, "least_gain": 10.0}).fit(*data)
-    assert model.n_iter_ == 600  # the first average is a gain, the next five are none
-
-
-def test_progress(data, capsys):
+def test_progress_is_told_and_training_stops_where_nothing_is_gained(data, capsys):
     seen = []
     model = DeepGPRegressor((2,), verbose=2, callback=lambda *a: seen.append(a), **QUICK)
     model.fit(*data)
     assert "step 60 of 60, energy" in capsys.readouterr().err
     assert [done for done, _ in seen] == [10, 20, 30, 40, 50, 60]
     assert seen[0][1] == pytest.approx(model.history_[:10].mean())
-
-
-def test_weights_of_zero_are_rows_left_out(data, fitted):
-    X, y = data
-    more = np.vstack([X, X[:3] + 9.0]), np.append(y, [50.0, 50.0, 50.0])
-    weight = np.append(np.ones(40), np.zeros(3))
-    model = DeepGPRegressor((2,), **QUICK).fit(*more, sample_weight=weight)
-    np.testing.assert_array_equal(model.predict(X), fitted.predict(X))
+    model = DeepGPRegressor((2,), **{**QUICK, "max_iter": 2000, "least_gain": 10.0}).fit(*data)
+    assert model.n_iter_ == 600  # the first average is a gain, the next five are none
 
 
 def test_polish_raises_the_energy_of_all_rows(monkeypatch):

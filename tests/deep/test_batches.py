@@ -37,7 +37,7 @@ def test_rows_in_a_file_train_the_same_model(data, fitted, tmp_path):
     np.testing.assert_array_equal(classes[0].history_, classes[1].history_)
 
 
-def test_refuses_rows_in_a_file(data, tmp_path):
+def test_refuses_rows_in_a_file_and_devices(data, tmp_path):
     X, y = data
     spoilt = X.copy()
     spoilt[33] = np.nan
@@ -45,6 +45,12 @@ def test_refuses_rows_in_a_file(data, tmp_path):
     refuses(r"X\[33, 0\] is nan", model.fit, stored(spoilt, tmp_path / "b"), y)
     refuses("y must have 40 rows", model.fit, rows, y[:-1])
     refuses("polish takes rows in memory", model.set_params(polish=5).fit, rows, y)
+    have = len(jax.devices())
+    model = DeepGPRegressor(**OPTIONS, devices=have + 1)
+    refuses(f"devices is {have + 1}, and JAX has {have}", model.fit, *data)
+    if have > 1:
+        model.set_params(devices=2, batch_size=15)
+        refuses(r"2 devices .* 15 rows: take batch_size=14", model.fit, *data)
 
 
 def test_columns_that_are_constant_are_ignored(data, fitted, tmp_path):
@@ -110,15 +116,6 @@ def test_two_devices_share_batches(data, fitted):
     np.testing.assert_allclose(model.predict(data[0]), fitted.predict(data[0]), rtol=1e-6)
     again = DeepGPRegressor((2,), **OPTIONS, devices=2).fit(*data)
     np.testing.assert_array_equal(again.history_, model.history_)
-
-
-def test_refuses_devices(data):
-    have = len(jax.devices())
-    model = DeepGPRegressor(**OPTIONS, devices=have + 1)
-    refuses(f"devices is {have + 1}, and JAX has {have}", model.fit, *data)
-    if have > 1:
-        model.set_params(devices=2, batch_size=15)
-        refuses(r"2 devices .* 15 rows: take batch_size=14", model.fit, *data)
 
 
 def test_the_same_model_on_a_gpu(data, fitted):

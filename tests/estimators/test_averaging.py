@@ -92,7 +92,7 @@ def test_the_evidence_is_integrated_also_of_all_rows_but_one():
     assert leave_one_out(fitted()).log_density[5] == pytest.approx(fitted().loo()[5], abs=1e-12)
 
 
-def test_moments_are_those_of_the_mixture():
+def test_moments_of_latent_values_and_of_draws_are_those_of_the_mixture():
     """A grid ends at a thousandth of the density; what is beyond has large variances."""
     own = known()
     mean = own.average(own.mean)
@@ -112,6 +112,13 @@ def test_moments_are_those_of_the_mixture():
     np.testing.assert_allclose(std**2, spread + NOISE**2, rtol=1e-9)
     _, covariance = fitted().latent(NEW, full_covariance=True)
     np.testing.assert_allclose(np.diag(covariance), spread, rtol=1e-9)
+    # Draws have them.
+    mean, covariance = fitted().latent(NEW, full_covariance=True)
+    f = fitted().sample_latent(NEW, 20000, 1)
+    assert (np.abs(f.mean(axis=0) - mean) < 5.0 * np.sqrt(np.diag(covariance) / 20000)).all()
+    np.testing.assert_allclose(np.cov(f.T), covariance, atol=0.06 * covariance.max())
+    y = fitted().sample(NEW, 20000, 2)
+    np.testing.assert_allclose(y.var(axis=0), np.diag(covariance) + NOISE**2, rtol=0.06)
 
 
 def test_densities_are_averaged_and_quantiles_are_roots():
@@ -128,15 +135,6 @@ def test_densities_are_averaged_and_quantiles_are_roots():
     low, high = fitted().predict_interval(NEW, 0.9).T
     np.testing.assert_allclose(low, fitted().predict_quantiles(NEW, 0.05), rtol=1e-9)
     assert (high > low).all()
-
-
-def test_draws_have_the_moments():
-    mean, covariance = fitted().latent(NEW, full_covariance=True)
-    f = fitted().sample_latent(NEW, 20000, 1)
-    assert (np.abs(f.mean(axis=0) - mean) < 5.0 * np.sqrt(np.diag(covariance) / 20000)).all()
-    np.testing.assert_allclose(np.cov(f.T), covariance, atol=0.06 * covariance.max())
-    y = fitted().sample(NEW, 20000, 2)
-    np.testing.assert_allclose(y.var(axis=0), np.diag(covariance) + NOISE**2, rtol=0.06)
 
 
 @every_case(

@@ -78,9 +78,7 @@ def test_a_tolerance_says_how_many(labelled, caplog):
         left = kernel.diag(X) - np.einsum("nm,mn->n", K, np.linalg.solve(kernel(Z), K.T))
         assert share <= 0.02
         assert abs(left.sum() / kernel.diag(X).sum() - share) < 1e-9
-
-
-def test_clusters_of_few_distinct_rows_differ():
+    # Clusters of few distinct rows differ.
     X = np.repeat(np.eye(3), 50, axis=0)
     Z = clusters(X, 10, np.random.default_rng(0))
     assert len(np.unique(Z, axis=0)) == 10
@@ -121,6 +119,8 @@ def test_rows_are_read_where_they_are(tmp_path, labelled):
         assert model.n_features_in_ == 2
     refuses("weight 0", model.fit, stored, labels, sample_weight=np.arange(len(X)))
     refuses("rows like X", model.fit, stored, labels[1:])
+    # Rows beyond memory are not read at once.
+    refuses("inducing=200 reads it in parts", Inputs(Endless()).in_memory)
 
 
 @pytest.mark.slow
@@ -140,10 +140,6 @@ class Endless:
     """What says that it holds more rows than memory does, and cannot be read."""
 
     shape, dtype, chunks, ndim = (10**12, 20), np.dtype(float), (1000, 20), 2
-
-
-def test_rows_beyond_memory_are_not_read_at_once():
-    refuses("inducing=200 reads it in parts", Inputs(Endless()).in_memory)
 
 
 def exposed(n, seed=4):
@@ -310,7 +306,7 @@ def test_what_cannot_be_added(labelled):
     for words, points, y in (
         (r"labels \['left'\] are not among", X, np.where(labels == "up", "up", "left")),
         ("features", np.hstack([X, X]), labels),
-        ("NaN", X * np.nan, labels),
+        ("infinity", X * np.inf, labels),
     ):
         refuses(words, model.partial_fit, points, y, error=ValueError)
     np.testing.assert_array_equal(model.latent(X), before)

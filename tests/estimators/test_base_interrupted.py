@@ -434,7 +434,7 @@ def test_files_of_other_fits_are_refused(cut):
         ("checkpoint=.* cannot act with inducing='auto'", {"points": "auto"}),
     ):
         refused(cut, words, **options)
-    refuses("resume=True needs checkpoint=", model(None, resume=True).fit, ROWS, LABELS)
+    refuses("resume=True needs checkpoint=", model, None, resume=True)
 
 
 def test_damaged_files_of_a_fit_are_refused(cut):

@@ -43,9 +43,7 @@ def test_heaviside_with_noise_is_the_probit(toy):
     assert noisy.posterior_.log_evidence == pytest.approx(probit.posterior_.log_evidence, rel=1e-9)
     expected = probit.decision_function(NEW)
     np.testing.assert_allclose(noisy.decision_function(NEW), expected, rtol=1e-6, atol=1e-8)
-
-
-def test_likelihood_of_the_table(toy):
+    # The likelihood of a table is that of its name.
     model = GPClassifier(FIXED, likelihood=None, table="heaviside-compact").fit(toy.x, toy.y)
     named = GPClassifier(FIXED, likelihood="heaviside").fit(toy.x, toy.y)
     np.testing.assert_array_equal(model.predict_proba(NEW), named.predict_proba(NEW))
@@ -216,6 +214,16 @@ def test_what_generated_the_labels_is_found():
         probabilities = np.exp(coupled(np.log1p(-p), np.log(p), b))
         codes = (rng.random((4000, 1)) > probabilities.cumsum(axis=1)).sum(axis=1)
         assert abs(coupling_of(said_by(p, codes), codes, None) - b) < 0.1
+    # Right ones, and wrong ones of which double precision has left nothing: no warning either.
+    p = np.array([[0.8, 0.3, 0.3]])  # gains less than two nats
+    assert coupling_of(said_by(p, np.array([0])), np.array([0]), None) == 0.0
+    """Right ones, and wrong ones of which double precision has left nothing: no warning either."""
+    p, codes = np.full((50, 3), 0.0), np.zeros(50, dtype=int)
+    p[:, 0] = 1.0
+    for certain in (p, p[:, ::-1]):
+        with np.errstate(divide="ignore"):
+            posteriors = said_by(certain, codes)
+        assert 0.0 <= coupling_of(posteriors, codes, None) <= 1.0
 
 
 def test_it_is_the_least_within_one_standard_error():
@@ -234,19 +242,6 @@ def test_it_is_the_least_within_one_standard_error():
     expected = next(b for b, g, e in zip(grid, gain, error, strict=True) if g >= gain[best] - e)
     assert 0.1 < expected < grid[best] < 0.95
     assert coupling_of(said_by(p, codes), codes, weights) == expected
-
-
-def test_few_rows_say_little_and_certain_ones_stay_finite():
-    """Right ones, and wrong ones of which double precision has left nothing: no warning either."""
-    p = np.array([[0.8, 0.3, 0.3]])  # gains less than two nats
-    assert coupling_of(said_by(p, np.array([0])), np.array([0]), None) == 0.0
-    """Right ones, and wrong ones of which double precision has left nothing: no warning either."""
-    p, codes = np.full((50, 3), 0.0), np.zeros(50, dtype=int)
-    p[:, 0] = 1.0
-    for certain in (p, p[:, ::-1]):
-        with np.errstate(divide="ignore"):
-            posteriors = said_by(certain, codes)
-        assert 0.0 <= coupling_of(posteriors, codes, None) <= 1.0
 
 
 @pytest.fixture(scope="module")
@@ -321,10 +316,7 @@ def test_the_share_of_wrong_labels_is_learnt(tmp_path):
     model.save(tmp_path / "model")
     assert load(tmp_path / "model").parameters_ == model.parameters_
     assert GPClassifier(NOISY_KERNEL, **OPTIONS).fit(X[:30], Y[:30]).parameters_ == {}
-
-
-def test_where_it_is_held():
-    """With numbers beside the name, without optimisation, and of three classes."""
+    # With numbers beside the name, without optimisation, and of three classes.
     for likelihood, optimize in (("noisy-probit(flip=0.05)", True), ("noisy-probit", False)):
         options = OPTIONS | {"likelihood": likelihood, "optimize": optimize}
         assert GPClassifier(NOISY_KERNEL, **options).fit(X, Y).parameters_ == {"flip": 0.05}

@@ -169,9 +169,7 @@ def test_missing_numbers():
     own = model.likelihood_.with_parameters(**model.parameters_)
     plain = qp.GPRegressor(model.kernel_, likelihood=own, method="ep", optimize=False).fit(rows, y)
     np.testing.assert_allclose(plain.predict(rows), model.predict(X), rtol=1e-6, atol=1e-6)
-
-
-def test_a_kernel_that_is_given_is_multiplied_by_one_of_gaps():
+    # A kernel that is given is multiplied by one of gaps.
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20, 2))
     X[:5, 1] = np.nan
@@ -328,11 +326,6 @@ def test_missing_labels_are_named_by_row(labels):
         refuses(r"y has no label in row 29.*leave the 1 rows", model.fit, POINTS, labels)
 
 
-def test_nullable_booleans_are_booleans():
-    model = qp.GPClassifier(**FIXED).fit(POINTS, pd.array(COUNTS > 1, dtype="boolean"))
-    assert model.classes_.tolist() == [False, True]
-
-
 def test_groups_are_labels_of_any_type_that_compares_by_value():
     want = [0, 1, 0]
     days = np.array(["2020", "2021", "2020"], dtype="datetime64[Y]")
@@ -340,6 +333,9 @@ def test_groups_are_labels_of_any_type_that_compares_by_value():
         assert group_codes(groups, 3).tolist() == want
     for missing in (["a", None, "a"], pd.array([1, None, 1], dtype="Int64"), [1.0, np.nan, 1.0]):
         refuses("groups has missing labels", group_codes, missing, 3)
+    # Nullable booleans are booleans.
+    model = qp.GPClassifier(**FIXED).fit(POINTS, pd.array(COUNTS > 1, dtype="boolean"))
+    assert model.classes_.tolist() == [False, True]
 
 
 @every_case("odd", [{"city": "Lima"}, {"size": 1e6}, {"size": np.nan}, {"city": None}])

@@ -186,16 +186,13 @@ def test_what_does_not_go_with_it(options, words):
     refuses(words, qp.GPClassifier(**{"multi_class": "joint"} | options).fit, X, Y)
 
 
-def test_parts_are_refused_and_ratios_of_many_sites(monkeypatch):
+def test_parts_ratios_of_many_sites_and_what_memory_does_not_hold_are_refused(monkeypatch):
     monkeypatch.setattr(joint_classifier, "CORRECTED", 50)
     refuses(r"at most 50 sites, and N \(C - 1\) = 60", fitted, correction="ratio")
     sparse = qp.GPClassifier(multi_class="joint", inducing=5)
     refuses("is fitted to all rows at once", sparse.partial_fit, X, Y)
     alone = qp.GPClassifier(multi_class="joint")
     refuses("inducing points", lambda: alone.partial_fit(X, Y))
-
-
-def test_what_does_not_fit_into_memory():
     many = np.linspace(0.0, 1.0, 90_000)[:, None]
     labels = np.arange(90_000) % 3
     words = r'N = 90000 rows of 3 classes takes .*"one_vs_rest"'

@@ -241,7 +241,7 @@ def test_of_counts_with_exposure():
     np.testing.assert_allclose(found.variance, variance, atol=1e-7)
 
 
-def test_of_numbers():
+def test_of_numbers_and_of_several_classes():
     """In the units of y; white noise is a part that knows nothing of new rows."""
     X, f, rng = drawn()
     y = 7.0 + 30.0 * (f + 0.1 * rng.standard_t(4, 40))
@@ -252,9 +252,7 @@ def test_of_numbers():
     np.testing.assert_allclose(total, model.latent(X[:6])[0], rtol=1e-10)
     np.testing.assert_array_equal(found.mean[:, 3], np.zeros(6))
     np.testing.assert_allclose(found.variance[:, 3], 0.05 * model._unit_**2)
-
-
-def test_of_several_classes_and_of_defaults():
+    # Of several classes, each with the default kernel.
     X, f, _ = drawn()
     model = GPClassifier().fit(X, np.digitize(f, [-0.5, 0.5]))
     found = model.components(X[:4])

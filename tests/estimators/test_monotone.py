@@ -167,14 +167,6 @@ def test_it_rises():
     np.testing.assert_allclose(falls.predict_proba(-X), held.predict_proba(X), atol=0.02)
 
 
-def test_rows_that_contradict():
-    rng = np.random.default_rng(1)
-    X = rng.uniform(-2.0, 2.0, (60, 1))
-    y = 2.0 * X[:, 0] + 0.3 * rng.normal(size=60) > 0.0
-    with pytest.warns(ConvergenceWarning, match="rows contradict monotone"):
-        GPClassifier(ConstantKernel(4.0, "fixed") * RBF(0.02, "fixed"), monotone={0: -1}).fit(X, y)
-
-
 def test_manners(tmp_path):
     X, y = drawn()
     model = GPClassifier(FIXED, monotone={0: 1}).fit(X, y)
@@ -228,6 +220,12 @@ def test_what_data_refuse():
     refuses("two classes", GPClassifier(monotone={1: 1}).fit, X, np.arange(18) % 3)
     joint = GPClassifier(monotone={1: 1}, multi_class="joint")
     refuses("two classes", joint.fit, X, np.arange(18) % 3)
+    # Rows that contradict are warned of.
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2.0, 2.0, (60, 1))
+    y = 2.0 * X[:, 0] + 0.3 * rng.normal(size=60) > 0.0
+    with pytest.warns(ConvergenceWarning, match="rows contradict monotone"):
+        GPClassifier(ConstantKernel(4.0, "fixed") * RBF(0.02, "fixed"), monotone={0: -1}).fit(X, y)
 
 
 KERNEL = ConstantKernel(0.8, "fixed") * RBF([0.9, 1.4], "fixed")

@@ -76,6 +76,12 @@ def test_thresholds_are_learnt_with_the_kernel():
         post = infer(kernel, CODES, get("ordinal", **names), method="ep", mean=model.mean_)
         gap = post.log_evidence - model.log_marginal_likelihood_value_
         assert abs(gap) < 1e-6 if factor == 1.0 else gap < -1e-3
+    # Logistic noise is the default, and its thresholds are wider.
+    own, probit = GPOrdinal(KERNEL, method="ep").fit(X, CODES), fitted("probit")
+    assert own.likelihood_.name == "ordinal-logistic" != probit.likelihood_.name
+    ratio = np.diff(own.thresholds_) / np.diff(probit.thresholds_)
+    np.testing.assert_allclose(ratio, 1.7, rtol=0.1)
+    refuses("likelihood must be one of", GPOrdinal(likelihood="cloglog").fit, X, CODES)
 
 
 def test_quantiles_and_draws(model):
@@ -210,11 +216,3 @@ def test_a_level_of_weight_0_is_no_level():
     alone = GPOrdinal(method="ep").fit(X[1:], CODES[1:])
     assert own.levels_.tolist() == [0, 1, 2, 3]
     assert own.log_marginal_likelihood_value_ == alone.log_marginal_likelihood_value_
-
-
-def test_logistic_noise_is_the_default_and_its_thresholds_are_wider():
-    own, probit = GPOrdinal(KERNEL, method="ep").fit(X, CODES), fitted("probit")
-    assert own.likelihood_.name == "ordinal-logistic" != probit.likelihood_.name
-    ratio = np.diff(own.thresholds_) / np.diff(probit.thresholds_)
-    np.testing.assert_allclose(ratio, 1.7, rtol=0.1)
-    refuses("likelihood must be one of", GPOrdinal(likelihood="cloglog").fit, X, CODES)

@@ -56,10 +56,7 @@ def test_one_choice_beside_the_exact_integral():
         post = infer(with_units(K, 1), np.ones(2), method="ep", operator=A)
         assert abs(post.log_evidence - value) < 2e-2
         assert abs(post.corrected_evidence().value - value) < 1e-3
-
-
-def test_the_operator_is_the_product_of_probits_over_the_shared_noise():
-    """One choice of four at given utilities, by quadrature over u."""
+    # The operator is the product of probits over the shared noise, by quadrature over it.
     f = np.array([0.3, -0.2, 0.9, 0.1])
     A = choice_operator([np.array([2, 0, 1, 3])], 4).toarray()
     nodes, weights = unit_normal(60)
@@ -137,6 +134,13 @@ def test_names_and_times():
     dropped = GPPreference(optimize=False).fit(None, names, sample_weight=[1.0, 1.0, 0.0, 1.0])
     left = GPPreference(optimize=False).fit(None, [names[k] for k in (0, 1, 3)])
     np.testing.assert_array_equal(dropped.utility(), left.utility())
+    # Days are days in every type.
+    days = [datetime.date(2020, 1, 2), datetime.date(2020, 1, 1)]
+    wanted = [18263.0, 18262.0]
+    for times in (days, np.array(days, dtype="datetime64[ns]"), np.array(wanted)):
+        assert times_of(times, 2).tolist() == wanted
+    for wrong in (np.ma.array(wanted, mask=[0, 1]), np.array(["2020", "NaT"], dtype="M8[D]")):
+        refuses("times", times_of, wrong, 2)
 
 
 @every_case(
@@ -192,12 +196,3 @@ def test_items_are_known_by_value(pairs):
 )
 def test_other_items_are_refused(pairs, words):
     refuses(words, items_of(None, pairs_of(PAIRS)).numbers, pairs, "pairs")
-
-
-def test_days_are_days_in_every_type():
-    days = [datetime.date(2020, 1, 2), datetime.date(2020, 1, 1)]
-    wanted = [18263.0, 18262.0]
-    for times in (days, np.array(days, dtype="datetime64[ns]"), np.array(wanted)):
-        assert times_of(times, 2).tolist() == wanted
-    for wrong in (np.ma.array(wanted, mask=[0, 1]), np.array(["2020", "NaT"], dtype="M8[D]")):
-        refuses("times", times_of, wrong, 2)

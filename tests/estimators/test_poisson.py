@@ -137,9 +137,7 @@ def test_sign_of_the_mean_is_a_convention():
     down = GPPoissonRegressor(FIXED, mean=-1.2, tol=1e-10).fit(X, Y)
     np.testing.assert_allclose(up.latent(NEW)[0], -down.latent(NEW)[0], rtol=1e-7)
     np.testing.assert_allclose(up.predict(NEW), down.predict(NEW), rtol=1e-7)
-
-
-def test_mean_zero_warns_and_stays_finite():
+    # Mean zero warns and stays finite.
     with warnings.catch_warnings(record=True, action="always") as caught:
         model = GPPoissonRegressor(FIXED, mean=0).fit(X, Y)
     assert [w for w in caught if "sign" in str(w.message) and w.category is UserWarning]
@@ -286,9 +284,7 @@ def test_whole_weights_are_repeated_looks():
     two = GPPoissonRegressor(FIXED, **options).fit(X, weights * Y, exposure=weights * ones)
     assert one.mean_ == pytest.approx(two.mean_, rel=1e-14)
     np.testing.assert_allclose(one.latent(NEW), two.latent(NEW), rtol=1e-8)
-
-
-def test_weights_of_next_to_nothing_leave_the_prior():
+    # Weights of next to nothing leave the prior.
     model = GPPoissonRegressor(FIXED, mean=1.3).fit(X, Y, sample_weight=np.full(25, 1e-9))
     np.testing.assert_allclose(model.latent(NEW), [[1.3] * 4, [0.5] * 4], rtol=1e-6)
 

@@ -144,7 +144,7 @@ class Score(ClassifierMixin, BaseEstimator):
         return X[:, 0]
 
 
-def test_the_slope_is_that_of_logistic_regression():
+def test_slopes_are_those_of_logistic_and_poisson_regression():
     X, _, rng = rows(1500, 3)
     y = (1.7 * X[:, 0] - 0.4 + rng.logistic(size=1500) > 0.0).astype(int)
     weights = rng.uniform(0.5, 2.0, 1500)
@@ -154,6 +154,15 @@ def test_the_slope_is_that_of_logistic_regression():
     assert mean.slope[0] == pytest.approx(other.coef_[0, 0], rel=3e-4)
     assert mean.shift[0] == pytest.approx(other.intercept_[0], abs=5e-4)
     np.testing.assert_allclose(mean.of(scores)[:, 0], mean.at(X)[:, 0], rtol=1e-12)
+    X, _, rng = rows(1500, 4)
+    exposure = rng.uniform(0.2, 30.0, 1500)
+    y = rng.poisson(exposure * np.exp(0.6 * X[:, 0] + 0.3)).astype(float)
+    target = Target(y / exposure, exposure, OfRates("exp", 1e-3), False, boosted_rates)
+    mean, _ = fit_folds(Rate(), X, target, "poisson-exp", y, np.log(exposure))
+    other = PoissonRegressor(alpha=0.0, tol=1e-10, max_iter=1000)
+    other.fit(X[:, :1], y / exposure, sample_weight=exposure)
+    assert mean.slope[0] == pytest.approx(other.coef_[0], rel=3e-4)
+    assert mean.shift[0] == pytest.approx(other.intercept_, abs=5e-4)
 
 
 class Rate(BaseEstimator):
@@ -164,18 +173,6 @@ class Rate(BaseEstimator):
 
     def predict(self, X):
         return np.exp(X[:, 0])
-
-
-def test_the_slope_of_rates_is_that_of_poisson_regression():
-    X, _, rng = rows(1500, 4)
-    exposure = rng.uniform(0.2, 30.0, 1500)
-    y = rng.poisson(exposure * np.exp(0.6 * X[:, 0] + 0.3)).astype(float)
-    target = Target(y / exposure, exposure, OfRates("exp", 1e-3), False, boosted_rates)
-    mean, _ = fit_folds(Rate(), X, target, "poisson-exp", y, np.log(exposure))
-    other = PoissonRegressor(alpha=0.0, tol=1e-10, max_iter=1000)
-    other.fit(X[:, :1], y / exposure, sample_weight=exposure)
-    assert mean.slope[0] == pytest.approx(other.coef_[0], rel=3e-4)
-    assert mean.shift[0] == pytest.approx(other.intercept_, abs=5e-4)
 
 
 def test_counts_with_exposures_and_numbers():
@@ -232,7 +229,7 @@ def steps(n, seed=0):
     return X, some + 2.0 * (X[:, 4] > 0.8) + 0.5 * rng.standard_normal(n) > 0.0
 
 
-def test_boosting_is_taken_where_it_pays():
+def test_boosting_is_taken_where_it_pays_and_left_where_it_does_not():
     X, y = steps(800, 1)
     told = GPClassifier(inducing="judged", random_state=0).fit(X[:400], y[:400])
     assert told.prior_mean_ is not None
@@ -245,9 +242,6 @@ def test_boosting_is_taken_where_it_pays():
     ]
     assert losses[0] < losses[1] - 0.05
     assert told.score(X[400:], y[400:]) > 0.8
-
-
-def test_boosting_is_left_where_it_does_not():
     X, f, rng = rows(260, 8)
     y = f + 0.3 * rng.standard_normal(260) > 0.0
     told = GPClassifier(inducing="judged", random_state=0).fit(X, y)

@@ -129,14 +129,12 @@ def scored(likelihood, y, score, tolerance, expected, offset=0.0, weights=None, 
     np.testing.assert_allclose(densities, expected, atol=tolerance)
 
 
-def test_lines_of_classes():
+def test_lines_of_classes_counts_and_numbers():
     X, y = labels(300)
     score, signs = 0.7 * (X[:, 0] - 0.4), 2.0 * y - 1.0
     expected = densities_of_line(lambda f: norm.logcdf(signs * f), score, 1.0, [0.0, 1.0])
     scored("probit", signs, score, 1e-4, expected)
-
-
-def test_lines_of_counts_with_weights_and_exposures():
+    # Counts with weights and exposures.
     X, f, rng = thresholds()
     exposure, weights = rng.uniform(2.0, 4.0, 600), rng.uniform(0.8, 1.2, 600)
     y = rng.poisson(exposure * np.exp(0.5 * f)).astype(float)
@@ -146,9 +144,7 @@ def test_lines_of_counts_with_weights_and_exposures():
     )
     expected = density * weights / weights.mean()
     scored("poisson-exp", y, score, 1e-3, expected, np.log(exposure), weights)
-
-
-def test_lines_of_numbers_learn_the_noise_of_the_score():
+    # Numbers learn the noise of the score.
     _, f, rng = thresholds(seed=2)
     y = 0.3 * (f + 0.5 * rng.standard_normal(600))
     score = f + 0.2 * rng.standard_normal(600)

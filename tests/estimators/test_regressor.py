@@ -264,6 +264,11 @@ def test_quantiles_of_trials_are_sums_over_f():
         assert std[i] == pytest.approx(math.sqrt(second), rel=1e-8)
     drawn = model.sample(NEW, 3000, random_state=1, trials=ahead)
     assert (np.abs(drawn.mean(axis=0) - first) < 5.0 * std / math.sqrt(3000)).all()
+    model = GPRegressor(likelihood="gamma", **FIXED).fit(X, RATE)
+    refuses("not for 'gamma'", model.predict_quantiles, NEW, trials=3)
+    model = GPRegressor(likelihood="binomial", **FIXED).fit(X, PAIRS)
+    for trials in (0, 2.5, np.ones(7), np.nan):
+        refuses("trials", model.predict, NEW, trials=trials)
 
 
 GAMMA = {"likelihood": "gamma"}
@@ -289,11 +294,3 @@ PAIRS = np.column_stack([RATE > 1.0, np.ones(60)])
 )
 def test_refusals(options, y, given, words):
     refuses(words, GPRegressor(**options).fit, X, y, **given)
-
-
-def test_refused_trials():
-    model = GPRegressor(likelihood="gamma", **FIXED).fit(X, RATE)
-    refuses("not for 'gamma'", model.predict_quantiles, NEW, trials=3)
-    model = GPRegressor(likelihood="binomial", **FIXED).fit(X, PAIRS)
-    for trials in (0, 2.5, np.ones(7), np.nan):
-        refuses("trials", model.predict, NEW, trials=trials)

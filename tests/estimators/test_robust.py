@@ -142,9 +142,7 @@ def test_outliers_lose_their_pull():
     # The scale is that of the bulk: 0.15 over what the tails of nu = 4 add.
     assert 0.08 < robust.scale_ < 0.25
     assert robust.nu_ == 4.0
-
-
-def test_learning_nu_raises_the_evidence():
+    # Learning nu raises the evidence.
     fixed = GPRobustRegressor(method="ep").fit(X, Y)
     free = GPRobustRegressor(method="ep", noise_bounds={"nu": (1.0, 100.0)}).fit(X, Y)
     assert free.optimum_.value > fixed.optimum_.value + 0.1
@@ -205,14 +203,11 @@ def test_refuses_options(options, words):
     refuses(words, GPRobustRegressor(FIXED, **options).fit, X, Y)
 
 
-def test_refuses_data():
+def test_refuses_data_and_takes_targets_without_spread():
     model = GPRobustRegressor(FIXED, method="ep", optimize=False).fit(X, Y)
     refuses(r"y must have 4 rows", model.predict_log_density, NEW, [1.0])
     for q in (0.0, 1.0, np.nan, [[0.5]]):
         refuses("strictly between 0 and 1", model.predict_quantiles, NEW, q)
-
-
-def test_targets_without_spread():
     # More than half of the targets are equal: the median deviation is 0.
     model = GPRobustRegressor(method="ep", optimize=False).fit(X, np.where(Y > 1.0, 5.0, 0.0))
     assert np.isfinite(model.predict(NEW)).all()

@@ -54,8 +54,5 @@ def test_a_likelihood_of_gpjax_takes_it():
     signs = np.where(y > 0.0, 1.0, -1.0)
     known = qpruntime.functions("probit").expected_log_prob(MEAN, np.sqrt(VARIANCE), signs)
     np.testing.assert_allclose(np.ravel(found), known[:, 0], rtol=1e-9)
-
-
-def test_several_numbers_a_row_are_refused():
     given = None, np.zeros((2, 1)), np.zeros((2, 2)), np.ones((2, 2)), SimpleNamespace()
     refuses("one number a row", CertifiedIntegrator("probit").integrate, *given)

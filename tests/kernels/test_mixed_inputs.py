@@ -104,17 +104,14 @@ def test_small_sets_of_rows(kernel):
     np.testing.assert_allclose(within(kernel, sets), expected, rtol=1e-13)
 
 
-def test_nearness_of_levels():
+def test_nearness_of_levels_and_inducing_inputs_at_levels():
     """exp(-w) is exp(-r^2/2) of the distance that says which rows are near."""
     scale = metric(Categories([1], 0.7) * On(RBF([2.0, 4.0]), [2, 0]), 4)
     np.testing.assert_allclose(scale, [0.25, np.sqrt(1.4), 0.5, 0.0], rtol=1e-14)
     # A level not seen is like none of the others.
     row = Categories([0], 0.7)([[5.0]], [[0.0], [1.0], [2.0], [5.0]])[0]
     np.testing.assert_allclose(row, [np.exp(-0.7)] * 3 + [1.0], rtol=1e-15)
-
-
-def test_inducing_inputs_are_at_levels():
-    """Centres have levels of rows; of two far groups one each, and numbers in between."""
+    # Centres have levels of rows; of two far groups one each, and numbers in between.
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=200), np.repeat([2.0, 7.0], 100), rng.normal(size=200)])
     kernel = Categories([1], 8.0) * On(RBF([1.0, 3.0]), [0, 2])

@@ -73,6 +73,12 @@ def test_constant_features_are_ignored_where_they_change():
     model = qp.GPClassifier().fit(padded(X, 3.0), LABELS)
     assert np.array_equal(model.latent(padded(NEW, 3.0)), model.latent(padded(NEW, -1e9)))
     assert np.isinf(model.kernel_.k2.k2.length_scale[2])
+    # An outlier in a feature does no harm.
+    clean = qp.GPClassifier().fit(X, LABELS).predict_proba(NEW)
+    wild = X.copy()
+    wild[7, 0] = 1e9
+    assert np.abs(qp.GPClassifier().fit(wild, LABELS).predict_proba(NEW) - clean).max() < 0.1
+    assert spreads(wild)[1] == pytest.approx(spreads(X)[1], rel=0.05)
 
 
 @each_model
@@ -103,14 +109,6 @@ def test_the_kernel_is_scikit_learns_in_units_of_the_features():
     assert len(repr(kernel)) < 90
     low, high = kernel.bounds.T
     assert ((low <= kernel.theta) & (kernel.theta <= high)).all()
-
-
-def test_an_outlier_in_a_feature_does_no_harm():
-    clean = qp.GPClassifier().fit(X, LABELS).predict_proba(NEW)
-    wild = X.copy()
-    wild[7, 0] = 1e9
-    assert np.abs(qp.GPClassifier().fit(wild, LABELS).predict_proba(NEW) - clean).max() < 0.1
-    assert spreads(wild)[1] == pytest.approx(spreads(X)[1], rel=0.05)
 
 
 @every_case(
@@ -185,9 +183,7 @@ def test_start_and_prior_of_the_optimum_are_reported():
     assert optimum.value == pytest.approx(own.log_evidence, abs=1e-6)
     assert optimum.log_prior == pytest.approx(start.log_prior(optimum.theta)[0])
     assert optimum.score == optimum.value + optimum.log_prior
-
-
-def test_prior_is_a_density_with_its_gradient():
+    # The prior is a density with its gradient.
     prior = LogNormal(np.array([0.5, 1.0, 0.0]), np.array([2.0, 3.0, np.inf]))
     theta = np.array([1.5, -2.0, 40.0, 7.0])
     value, slope = prior(theta)
@@ -342,6 +338,19 @@ def test_a_line_of_levels_goes_on_beyond_the_rows():
     assert p[0, 3] > 0.97
     assert p[1, 0] > 0.97
     assert matern.predict_proba(beyond)[0, 3] < p[0, 3]
+    # Narrow priors of both parts would cost levels far from linear their confidence.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1.0, 1.0, (300, 3))
+    y = np.digitize(np.abs(X[:, 0]), [0.3, 0.6])
+    model = qp.GPOrdinal().fit(X[:200], y[:200])
+    assert not isinstance(model.kernel_.k1, Sum)
+    assert model.optima_[-1].log_prior < -4.0
+    assert -model.predict_log_density(X[200:], y[200:]).mean() < 0.2
+    X, f, rng = ordered(60)
+    y = np.digitize(f + 0.7 * rng.normal(size=60), [-0.5, 0.5])
+    line = qp.GPOrdinal().fit(X, y)
+    assert isinstance(line.kernel_.k1, Sum)
+    assert line.optimum_.log_prior > -4.0
 
 
 def test_standard_deviations_of_columns():
@@ -357,19 +366,3 @@ def test_standard_deviations_of_columns():
     assert spread[2] == pytest.approx(0.5 / np.sqrt(12.0), rel=1e-12)
     doubled = spreads(np.repeat(X, 2, axis=0), None, True)[1]
     np.testing.assert_allclose(spreads(X, np.full(1000, 2.0), True)[1], doubled, rtol=1e-9)
-
-
-def test_levels_far_from_linear_have_a_kernel_without_a_linear_part():
-    """Narrow priors of both parts would cost separable levels their confidence."""
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1.0, 1.0, (300, 3))
-    y = np.digitize(np.abs(X[:, 0]), [0.3, 0.6])
-    model = qp.GPOrdinal().fit(X[:200], y[:200])
-    assert not isinstance(model.kernel_.k1, Sum)
-    assert model.optima_[-1].log_prior < -4.0
-    assert -model.predict_log_density(X[200:], y[200:]).mean() < 0.2
-    X, f, rng = ordered(60)
-    y = np.digitize(f + 0.7 * rng.normal(size=60), [-0.5, 0.5])
-    line = qp.GPOrdinal().fit(X, y)
-    assert isinstance(line.kernel_.k1, Sum)
-    assert line.optimum_.log_prior > -4.0

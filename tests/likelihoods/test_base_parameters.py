@@ -43,6 +43,12 @@ def test_one_object_for_one_spelling():
     assert get("probit").spelt == "probit"
     assert pickle.loads(pickle.dumps(get("probit"))) is get("probit")
     assert pickle.loads(pickle.dumps(replace(get("probit"), name="mine"))).name == "mine"
+    # Metadata spell the likelihood.
+    axes = (Axis("mu", 0.0, 1.0, 2), Axis("log10_sigma", 0.0, 1.0, 2))
+    given = "student-t", [0.0], axes, "float64", "direct", "test"
+    document = Metadata(*given, parameters={"nu": 3.0, "scale": 0.5})
+    again = Metadata.from_json(document.to_json(), "here")
+    assert get(again.spelt) is get("student-t", nu=3, scale=0.5)
 
 
 def test_default_starts_and_bounds():
@@ -106,14 +112,6 @@ def test_refuses_values_and_tables(tmp_path, monkeypatch):
     # What is behind the dot is no suffix.
     words = r"no table 'student-t\(scale=0.3\)' in"
     refuses(words, open_table, "student-t(scale=0.3)", error=TableError)
-
-
-def test_metadata_spell_the_likelihood():
-    axes = (Axis("mu", 0.0, 1.0, 2), Axis("log10_sigma", 0.0, 1.0, 2))
-    given = "student-t", [0.0], axes, "float64", "direct", "test"
-    document = Metadata(*given, parameters={"nu": 3.0, "scale": 0.5})
-    again = Metadata.from_json(document.to_json(), "here")
-    assert get(again.spelt) is get("student-t", nu=3, scale=0.5)
 
 
 def test_every_parameter_has_limits():

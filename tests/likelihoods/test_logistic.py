@@ -9,7 +9,6 @@ from scipy.stats import norm
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from qpruntime import GPClassifier, infer, likelihoods
-from qpruntime.likelihoods._series_kernels import even_moments
 from tests.tools.cases import every_case, refuses
 from tests.tools.oracle import check_fixed_point
 
@@ -23,40 +22,6 @@ def test_fixed_point(toy, method, order):
     post = infer(toy.K, toy.y, "logistic", method=method, order=order, tol=1e-11)
     assert post.converged
     check_fixed_point(post, lambda f, i: log_expit(toy.y[i] * f), 1e-9, method)
-
-
-#: a and n of log p = a u - n log(1 + e^u): labels, few trials, counts by negative binomials.
-SHAPES = [(0.0, 1.0), (0.0, 0.05), (1.0, 2.0), (0.05, 3.05), (0.0, 8.0), (4.0, 30.0), (0.9, 600.0)]
-
-
-@pytest.mark.interpreted
-@every_case(("a", "n"), SHAPES)
-def test_moments_by_equal_steps(a, n):
-    # The oracle is a sum over many more nodes with two to three digits more.
-    top = np.log(a / (n - a)) if a else -np.inf
-    inside = 0
-    for sigma in (0.02, 0.3, 0.8, 1.4, 2.9, 4.5):
-        for z in (-5.0, -1.0, 0.3, 4.0):
-            m = z * max(sigma, 1.0)
-            got = even_moments(m, sigma, a, 1.0 / n, np.log(n), top if a else 0.0)
-            if np.isnan(got[0]):  # the peak is too wide
-                continue
-            inside += 1
-            step, s2 = min(0.05 * sigma, 0.02), sigma**2
-            low, high = m - 14.0 * sigma - (n - a) * s2, m + 14.0 * sigma + a * s2
-            u = low + np.longdouble(step) * np.arange(int((high - low) / step))
-            log_p = a * (u - top) if a else 0.0 * u
-            log_p += n * (np.logaddexp(0, np.longdouble(top)) - np.logaddexp(0, u))
-            tilted = log_p - 0.5 * ((u - m) / np.longdouble(sigma)) ** 2
-            weights = np.exp(tilted - tilted.max())
-            mass = weights.sum()
-            mean = (weights @ u) / mass
-            variance = (weights @ (u - mean) ** 2) / mass
-            log_z = np.log(mass * step / sigma) - 0.5 * np.log(2.0 * np.pi) + tilted.max()
-            assert got[0] == pytest.approx(float(log_z), rel=1e-13, abs=1e-13)
-            assert abs(got[1] - mean) < 1e-13 * (np.sqrt(variance) + abs(mean))
-            assert got[2] == pytest.approx(float(variance), rel=1e-13)
-    assert inside >= 8
 
 
 @pytest.mark.parametrize("method", ["ep", "qp", "vb"])

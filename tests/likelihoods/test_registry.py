@@ -68,11 +68,6 @@ REFERENCES = sorted(f for f, name in FILES.items() if name in set(NAMES) - CLOSE
 CAVITIES = [(0.0, 1.0), (-3.0, 0.5), (2.0, 3.0), (0.02, 1e-3), (-8.0, 8.0), (5.0, 50.0)]
 
 
-def test_every_likelihood_is_covered():
-    assert set(NAMES) == set(CASES)
-    assert set(likelihoods.names()) <= set(FILES.values()), "no reference values"
-
-
 @pytest.mark.interpreted
 @every_case("name", NAMES)
 def test_contract(name):
@@ -103,17 +98,6 @@ def test_moments_and_sigma_star_are_those_of_the_density(name, mu, sigma):
         np.testing.assert_allclose(qp.std, star, rtol=limit)
         assert ep.mean == qp.mean
         assert qp.std <= ep.std
-
-
-@pytest.mark.interpreted
-@pytest.mark.parametrize("name", [n for n in NAMES if likelihoods.get(n).mirror])
-def test_mirror(name):
-    mu, sigma = np.array(CAVITIES).T
-    left, right = (project_arrays(name, -y * mu, sigma, y, table="exact") for y in (1.0, -1.0))
-    np.testing.assert_array_equal(left.log_z, right.log_z)
-    np.testing.assert_array_equal(left.mean, -right.mean)
-    # The nodes are mirrored only up to the rounding of the window they fill.
-    np.testing.assert_allclose(left.std, right.std, rtol=1e-14)
 
 
 #: Limits of the moments that have closed forms: log Z, mean and variance, all relative.
@@ -154,6 +138,8 @@ def test_references_reach_the_limits_of_the_promise(reference):
     z = r.y * r.mu / r.sigma
     assert z.min() <= -1e4
     assert z.max() >= 40.0
+    assert set(NAMES) == set(CASES)
+    assert set(likelihoods.names()) <= set(FILES.values()), "no reference values"
 
 
 @every_case("wrong", ["prob", "PROBIT", "", None, 3, ["probit"]])

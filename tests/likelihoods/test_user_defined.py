@@ -141,7 +141,7 @@ def troubled_compiled(f, y):
     return -0.5 * (f - y) ** 2
 
 
-def test_an_exception_is_not_swallowed():
+def test_an_exception_is_not_swallowed(capfd):
     likelihood = make(troubled)
     K = np.eye(2) + 0.5
     for act in (
@@ -156,15 +156,17 @@ def test_an_exception_is_not_swallowed():
     # Nothing is left behind: a cavity that never goes so far.
     mean, _ = project(likelihood, 0.5, 0.05, 1.0)
     np.testing.assert_allclose(mean, (0.5 / 0.05**2 + 1.0) / (1.0 / 0.05**2 + 1.0), rtol=1e-12)
-
-
-def test_compiled_exceptions_end_in_an_error_too(capfd):
+    # Compiled exceptions end in an error too.
     likelihood = make(troubled_compiled)
     with pytest.raises(NumericalError, match="raised ValueError: too far") as caught:
         project(likelihood, 0.0, 1.0, 1.0)
     assert likelihood.split.compiled is True
     assert isinstance(caught.value.__cause__, ValueError)
     assert capfd.readouterr().err == ""
+    # A NaN names where it is.
+    likelihood = make(lambda f, y: math.nan if f > 3.5 else -0.5 * (f - y) ** 2)
+    words = r"log_prob of mine is nan at f = 4, y = 1"
+    refuses(words, project, likelihood, 0.0, 1.0, 1.0, error=NumericalError)
 
 
 def test_an_interrupt_is_one():
@@ -180,12 +182,6 @@ def test_an_interrupt_is_one():
         project(make(impatient), 0.0, 1.0, 1.0)
     # What came after was not computed.
     assert len(asked) == 51
-
-
-def test_nan_names_where():
-    likelihood = make(lambda f, y: math.nan if f > 3.5 else -0.5 * (f - y) ** 2)
-    words = r"log_prob of mine is nan at f = 4, y = 1"
-    refuses(words, project, likelihood, 0.0, 1.0, 1.0, error=NumericalError)
 
 
 @every_case("log_prob", [logistic, probit_scipy, numba.njit(logistic), Robust(3.0)])
@@ -304,15 +300,7 @@ def test_false_claims_are_refused(claim, log_prob, message):
     refuses(message, make, log_prob, **{**options, claim: True})
 
 
-def test_true_claims_are_believed():
-    make(lambda f, y: -max(0.0, 1.0 - y * f), mirror=True)
-    make(lambda f, y: 0.0 if y * f > 0.0 else -math.inf, mirror=True)
-    made = make(lambda f, y: -np.logaddexp(0.0, 40.0 * (y - f)), outcomes=None, location=True)
-    assert made.location
-    assert made.log_concave
-
-
-def test_outcomes():
+def test_outcomes_and_true_claims_are_believed():
     assert make(outcomes=None).validate([0.5, -7]).tolist() == [0.5, -7.0]
     assert make().outcomes == "one of -1, 1"
     interval = make(outcomes=(0, np.inf))
@@ -323,6 +311,11 @@ def test_outcomes():
     own = make(outcomes=None, validate=lambda y: np.asarray(y, float) + 1.0)
     assert own.validate([1.0]).tolist() == [2.0]
     assert make(theta={"slope": 2.0}).parameters == {"slope": 2.0}
+    make(lambda f, y: -max(0.0, 1.0 - y * f), mirror=True)
+    make(lambda f, y: 0.0 if y * f > 0.0 else -math.inf, mirror=True)
+    made = make(lambda f, y: -np.logaddexp(0.0, 40.0 * (y - f)), outcomes=None, location=True)
+    assert made.location
+    assert made.log_concave
 
 
 @every_case(

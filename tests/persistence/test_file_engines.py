@@ -165,15 +165,12 @@ def test_every_part_of_the_effects_can_be_held():
     assert [one for one in own if class_of(name_of(one)) is not one] == []
 
 
-def test_names_are_short_and_numbered():
+def test_names_are_short_numbered_and_given_once():
     assert class_of("gp-classifier/1") is qp.GPClassifier
     names = list(qp._restorable._NAMES.values())
     assert len(names) > 100
     assert [name for name in names if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*/[1-9]", name)] == []
     assert len(set(names)) == len(names)
-
-
-def test_a_name_is_given_once():
     with pytest.raises(AssertionError, match="'gp-classifier/1' is the name of"):
         restorable("gp-classifier/1")(type("Other", (), {}))
 

@@ -46,10 +46,7 @@ def test_a_boundary_and_its_interval(labels):
     for drawn, label in zip(display.points_, ("down", "up"), strict=True):
         assert np.column_stack(drawn.get_data()).tolist() == X[y == label].tolist()
     assert display.colorbar_.ax.get_ylabel() == "P(y = up)"
-
-
-def test_colours_are_of_probability_or_of_width(labels):
-    model, X, y = labels
+    # Colours are of the probability or of the width.
     display = BoundaryDisplay.from_estimator(model, X, y, grid=12)
     p = display.probability
     assert (display.surface_.zmin, display.surface_.zmax) == (p.min(), p.max())
@@ -228,7 +225,7 @@ def displays(labels, line, counts):
     ]
 
 
-def test_legends_are_on_the_figure_and_not_over_the_data(labels, line, counts):
+def test_legends_are_on_the_figure_and_every_display_draws_again(labels, line, counts, closed):
     for display in displays(labels, line, counts):
         display.figure_.canvas.draw()
         for ax in [display.ax_, *display.ax_.child_axes]:
@@ -238,9 +235,6 @@ def test_legends_are_on_the_figure_and_not_over_the_data(labels, line, counts):
             assert not any(box.overlaps(a.bbox) for a in [display.ax_, *display.ax_.child_axes])
             assert page.x0 <= box.x0 < box.x1 <= page.x1, type(display).__name__
             assert page.y0 <= box.y0 < box.y1 <= page.y1, type(display).__name__
-
-
-def test_every_display_draws_again(labels, line, counts, closed):
     for display in displays(labels, line, counts):
         before = {name: v for name, v in vars(display).items() if not name.endswith("_")}
         old, number = display.ax_, len(closed())

@@ -25,7 +25,7 @@ def fitted():
     return GPRegressor(KERNEL, method="ep").fit(frame, y), frame, y
 
 
-def test_a_line_with_its_band(fitted):
+def test_a_line_with_its_band_and_levels_with_whiskers(fitted):
     model, frame, _ = fitted
     display = PartialDependenceDisplay.from_estimator(model, frame, "size", kind="latent")
     expected = partial_dependence(model, frame, "size", kind="latent")
@@ -34,10 +34,6 @@ def test_a_line_with_its_band(fitted):
     assert corners.max() == pytest.approx(expected.high.max(), rel=1e-12)
     assert display.ax_.get_xlabel() == "size"
     assert "latent" in display.ax_.get_ylabel()
-
-
-def test_levels_with_whiskers(fitted):
-    model, frame, _ = fitted
     display = PartialDependenceDisplay.from_estimator(model, frame, "kind")
     assert [one.get_text() for one in display.ax_.get_xticklabels()] == ["a", "b", "missing"]
     np.testing.assert_array_equal(display.line_[0].get_ydata(), display.dependence.middle)

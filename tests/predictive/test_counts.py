@@ -183,7 +183,7 @@ def test_probabilities_and_mode(mean, std, r):
     assert mode(*one(mean, std), link="exp", dispersion=r)[0] == log_p.argmax()
 
 
-def test_gamma_predictive_has_the_moments():
+def test_gamma_predictive_has_the_moments_and_large_dispersions_are_poisson():
     # Mean and variance of a negative binomial count of log-normal mean, in closed form.
     mean, std, r = LATENT[0]
     y = np.arange(3000)
@@ -191,9 +191,7 @@ def test_gamma_predictive_has_the_moments():
     rate, square = math.exp(mean + 0.5 * std**2), math.exp(2.0 * mean + 2.0 * std**2)
     assert p @ y == pytest.approx(rate, rel=1e-10)
     assert p @ y**2 - (p @ y) ** 2 == pytest.approx(square - rate**2 + rate + square / r, rel=1e-10)
-
-
-def test_large_dispersions_are_poisson():
+    # Large dispersions are Poisson.
     p = log_pmf(*one(1.0, 0.5), np.arange(30), link="exp", dispersion=1e6)
     f, w = unit_normal(60)
     wanted = poisson.pmf(np.arange(30)[:, None], np.exp(1.0 + 0.5 * f)) @ w

@@ -112,19 +112,17 @@ def test_mode(link, mean, std):
     assert p[mode(*one(mean, std), link=link)[0]] == pytest.approx(p.max(), abs=1e-9)
 
 
-def test_latent_variance_lost_to_rounding():
+def test_large_counts_and_a_latent_variance_lost_to_rounding():
+    mean, std = np.array([900.0]), np.array([0.3])
+    found = quantiles(mean, std**2, Q[1:-1])[0]
+    normal = 900.0 + norm.ppf(Q[1:-1]) * np.hypot(0.3, 0.5)  # sqrt(Y) ~ N(f, 1/4)
+    np.testing.assert_allclose(np.sqrt(found), normal, rtol=1e-6)
+    # A latent variance is lost to rounding.
     for predictive in ("exact", "gamma"):
         p = np.exp(log_pmf(np.array([1.5]), np.zeros(1), np.arange(8), predictive))
         np.testing.assert_allclose(p, poisson.pmf(np.arange(8), 2.25), rtol=1e-12)
         found = quantiles(np.array([1.5]), np.zeros(1), Q, predictive)[0]
         np.testing.assert_array_equal(found, poisson.ppf(Q, 2.25))
-
-
-def test_large_counts():
-    mean, std = np.array([900.0]), np.array([0.3])
-    found = quantiles(mean, std**2, Q[1:-1])[0]
-    normal = 900.0 + norm.ppf(Q[1:-1]) * np.hypot(0.3, 0.5)  # sqrt(Y) ~ N(f, 1/4)
-    np.testing.assert_allclose(np.sqrt(found), normal, rtol=1e-6)
 
 
 @pytest.mark.parametrize("predictive", ["exact", "gamma"])

@@ -78,7 +78,7 @@ def waves(f, y):
     return math.log(0.5 + 0.4 * y * math.sin(3.0 * f))
 
 
-def test_neither_monotone_nor_decided_by_the_sign():
+def test_neither_monotone_nor_decided_by_the_sign_falling_shifted_and_flat():
     variance = 0.05
     mean = np.concatenate([TINY, [0.5, 1.0, 1.1, 2.0, 2.2, -0.7, -1.2, math.pi / 3.0 + 1e-5]])
     signal = 0.4 * math.exp(-4.5 * variance) * np.sin(3.0 * mean)
@@ -88,9 +88,6 @@ def test_neither_monotone_nor_decided_by_the_sign():
     line = math.sqrt(2.0 * math.pi) * signal
     quantile = np.where(np.abs(signal) < 1e-4, line, ndtri(0.5 + signal))
     np.testing.assert_allclose(found, quantile, rtol=1e-5)
-
-
-def test_falling_shifted_and_flat():
     found = scores(own(lambda f, y: -np.logaddexp(0.0, y * f), "falling"), *at(TINY, 1.0))
     np.testing.assert_allclose(found, -TINY * logistic_slope(1.0), rtol=3e-6)
     # Not odd: at mean 0 one class is ahead by a little, and a tiny mean does not turn that.

@@ -29,9 +29,7 @@ def test_real_quantiles_keep_their_digits_in_both_tails():
     high = np.repeat(100.0 * scale[:, None], 5, axis=1)
     found = inversion.real_quantiles(cdf_of(law), low, high, LEVELS, (np.log, np.exp))
     np.testing.assert_allclose(found, stats.gamma.ppf(LEVELS, 2.0) * scale[:, None], rtol=1e-8)
-
-
-def test_real_quantiles_whose_ends_coincide():
+    # The ends coincide.
     law = stats.norm(3.0, 0.5)
     ends = law.ppf(LEVELS)[None]
     found = inversion.real_quantiles(cdf_of(lambda rows: law), ends, ends, LEVELS)

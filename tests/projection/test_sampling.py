@@ -115,7 +115,7 @@ def test_order_ties_shift_and_scale_do_not_matter():
     np.testing.assert_allclose(double.std, base.std, rtol=1e-12)
 
 
-def test_a_chain_has_larger_errors():
+def test_a_chain_has_larger_errors_which_are_those_of_its_batch_means():
     steps = np.random.default_rng(3).standard_normal((4000, 100))
     x = np.empty_like(steps)
     x[0] = steps[0]
@@ -128,9 +128,6 @@ def test_a_chain_has_larger_errors():
         assert 0.85 < values.std() < 1.45
     assert scores(project_samples(x), truth)["mean"].std() > 3.0
     assert np.median(chain.effective) < 600.0
-
-
-def test_errors_of_a_chain_are_those_of_its_batch_means():
     x = np.random.default_rng(5).standard_normal(400)
     found = project_samples(x, correlated=True)
     # 20 batches of 20; the influence of a draw on the variance is its square about the mean.

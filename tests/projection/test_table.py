@@ -77,10 +77,7 @@ def test_refuses_other_files(tmp_path, small_table):
     with h5py.File(text, "w") as file:
         file["other"] = 1.0
     refuses(r"no seal at its end.*build it again", open_table, text, error=TableError)
-
-
-def test_refuses_what_other_programs_changed(small_table, tmp_path):
-    """HDF5 itself drops the seal when it writes; what leaves it in place no longer fits it."""
+    # HDF5 itself drops the seal when it writes; what leaves it in place no longer fits it.
     copy = Path(shutil.copy(small_table, tmp_path / "probit.h5"))
     sealed = copy.read_bytes()
     with h5py.File(copy, "r+") as file:
@@ -224,9 +221,7 @@ def test_project_and_infer_by_table(small_table, toy):
     assert by_table.lookups.inside > 0
     assert sum(by_table.lookups) == by_table.n_sweeps * len(toy.y)
     assert exact.lookups == (0, 0)
-
-
-def test_refuses_the_table_of_another_likelihood(small_table):
+    # The table of another likelihood is refused.
     probit = likelihoods.get("probit")
     other = Likelihood("mine", "labels", probit.split, probit.validate)
     refuses(r"is for the likelihood 'probit', not 'mine'", Projector, other, "qp", small_table)

@@ -234,10 +234,7 @@ def test_outside_says_where_and_what_to_do(graded, data):
     refuses(r"mu_range=\(-8.0, 4.0\)", open_table(graded).lookup, -7.5, 1.0, 2.0, error=TableError)
     strict = {"table": open_table(graded, outside="error"), "mean": 9.0}
     refuses("outside the table", infer, K, y, ordinal(), error=TableError, **strict)
-
-
-def test_outside_is_integrated_where_the_code_is_at_hand(graded, data):
-    K, y, _ = data
+    # It is integrated where the code is at hand.
     found = infer(100.0 * K, y, ordinal(), table=graded, tol=1e-9)
     exact = infer(100.0 * K, y, ordinal(), table="exact", tol=1e-9)
     assert found.lookups.outside > 0
@@ -254,6 +251,10 @@ def test_other_code_of_the_same_name_is_refused(graded, data):
     other = Likelihood.from_log_prob(lambda f, y, theta: -0.5 * (f - y) ** 2, **options)
     refuses(r"log p\(y = 0 \| f = -3.44\) is -5.9168, not ", infer, K, y, other, table=graded)
     refuses(r"for the likelihood 'graded\(high=1, low=-1\)'", infer, K, y, "probit", table=graded)
+    # A damaged name: pairs are no numbers.
+    metadata = replace(open_table(graded).metadata, likelihood="binomial", parameters={})
+    assert known(metadata) is None
+    assert "is none of its observations" in difference(likelihoods.get("binomial"), metadata)
 
 
 def test_what_needs_the_density(graded, data):
@@ -287,13 +288,6 @@ def test_traits_that_make_no_sense(graded, name, value):
     document["traits"][name] = value
     metadata = Metadata.from_json(json.dumps(document), "file")
     refuses(r"metadata field 'traits' has " + name, standin, metadata, "file", error=TableError)
-
-
-def test_a_likelihood_that_takes_no_such_observations_is_another(graded):
-    """A damaged name: pairs are no numbers."""
-    metadata = replace(open_table(graded).metadata, likelihood="binomial", parameters={})
-    assert known(metadata) is None
-    assert "is none of its observations" in difference(likelihoods.get("binomial"), metadata)
 
 
 def test_plain_likelihoods_do_as_well(tmp_path, data):

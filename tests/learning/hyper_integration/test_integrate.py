@@ -75,12 +75,18 @@ def test_designs_integrate_normal_densities(design, p):
     np.testing.assert_allclose(covariance, ROOT[:p, :p] @ ROOT[:p, :p].T, atol=3e-3)
 
 
-def test_a_grid_integrates_a_skewed_density():
+def test_a_grid_and_importance_integrate_a_skewed_density():
     """Its mass is known, the mean of t0 is Euler's constant, that of t1 E t0^2/8."""
     found, mean, _ = nodes_of(skewed, [0, 0], "grid")
     assert found.log_evidence == pytest.approx(TOTAL, abs=2e-3)
     square = np.euler_gamma**2 + math.pi**2 / 6.0
     np.testing.assert_allclose(mean, [np.euler_gamma, square / 8.0], atol=0.02)
+    found, _, _ = nodes_of(skewed, [0, 0], "importance", 4096)
+    # Weights vary by a factor of two or so: 1 % of 4096.
+    assert found.log_evidence == pytest.approx(TOTAL, abs=0.02)
+    assert found.pareto_k < 0.7
+    assert 500.0 < found.effective <= 4096.0
+    assert len(found.nodes) == 4096
 
 
 def test_importance_weights_are_a_density():
@@ -89,15 +95,6 @@ def test_importance_weights_are_a_density():
     ratio = np.exp(multivariate_normal([0.2, -0.1], [[0.5, 0.2], [0.2, 0.6]]).logpdf(z) - logs)
     assert ratio.mean() == pytest.approx(1.0, abs=3e-4)
     np.testing.assert_allclose((ratio[:, None] * z).mean(axis=0), [0.2, -0.1], atol=2e-3)
-
-
-def test_importance_of_a_skewed_density():
-    found, _, _ = nodes_of(skewed, [0, 0], "importance", 4096)
-    # Weights vary by a factor of two or so: 1 % of 4096.
-    assert found.log_evidence == pytest.approx(TOTAL, abs=0.02)
-    assert found.pareto_k < 0.7
-    assert 500.0 < found.effective <= 4096.0
-    assert len(found.nodes) == 4096
 
 
 @every_case("k", [-0.2, 0.3, 0.7, 1.2])
@@ -123,7 +120,7 @@ def test_k_of_weights():
     assert pareto_k(np.append(heavy, -np.inf)) == pareto_k(heavy)
 
 
-def test_auto_is_a_grid_of_two_and_draws_of_more():
+def test_auto_is_a_grid_of_two_and_draws_of_more_which_warn_where_weights_are_poor():
     assert nodes_of(normal(2), MEAN[:2], "auto")[0].design == "grid"
     more, _, _ = nodes_of(normal(3), MEAN, "auto")
     assert (more.design, len(more.nodes)) == ("importance", 64)
@@ -131,10 +128,7 @@ def test_auto_is_a_grid_of_two_and_draws_of_more():
     with pytest.raises(InputError, match='"grid" takes at most 3 hyper-parameters'):
         nodes_of(normal(3), np.zeros(4), "grid")
 
-
-def test_auto_warns_where_weights_are_poor():
-    """Of a density with a heavy tail in each of four coordinates."""
-
+    # Of a density with a heavy tail in each of four coordinates.
     def heavy(t):
         return -float(np.log1p(t * t).sum()), -2.0 * t / (1.0 + t * t)
 

@@ -43,17 +43,11 @@ def test_a_stage_is_told_with_the_time_that_the_budget_leaves(monkeypatch):
     stages.begin("stage 3 of 3, the end", 20.0 * OPERATIONS_PER_SECOND)
     counted.spend(1000.0 * OPERATIONS_PER_SECOND)
     stages.begin("beyond")
+    kernels, times = "stage 1 of 3, kernels", "50 s elapsed, about 7:30 left at most"
     assert told == [
-        (0.0, "stage 1 of 3, kernels begins; 0 s elapsed"),
-        (
-            0.1,
-            "stage 1 of 3, kernels: Matérn 2.5 on 500 rows, log density -0.2500 a row; "
-            "50 s elapsed, about 7:30 left at most",
-        ),
-        (
-            0.1,
-            "stage 1 of 3, kernels: Matérn 0.5 on 500 rows; 50 s elapsed, about 7:30 left at most",
-        ),
+        (0.0, f"{kernels} begins; 0 s elapsed"),
+        (0.1, f"{kernels}: Matérn 2.5 on 500 rows, log density -0.2500 a row; {times}"),
+        (0.1, f"{kernels}: Matérn 0.5 on 500 rows; {times}"),
         (0.1, "stage 3 of 3, the end begins; 50 s elapsed, about 0:10 left at most"),
         (1.0, "beyond begins; 50 s elapsed"),
     ]

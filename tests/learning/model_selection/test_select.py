@@ -57,11 +57,6 @@ def test_subsets(n, rare):
         assert abs(share - np.mean(labels > 0.0)) * size <= 1.0 + 1e-9
 
 
-def test_no_rows_judge_where_a_class_is_too_rare():
-    labels = np.where(np.arange(3000) < 12, 1.0, -1.0)
-    assert not split_rows(3000, labels, np.random.default_rng(0)).has_holdout
-
-
 def test_ranks_of_features():
     X = np.column_stack([np.exp(3.0 * RNG.standard_normal(150)), RNG.integers(0, 3, 150)])
     warp = Warp.of(X)
@@ -77,9 +72,7 @@ def test_ranks_of_features():
     ends = warp(np.array([[-np.inf, -9.0], [np.inf, 9.0]]))
     np.testing.assert_array_equal(ends, [warp(X).min(axis=0), warp(X).max(axis=0)])
     assert (np.diff(warp(np.sort(X, axis=0)), axis=0) >= 0.0).all()
-
-
-def test_weights_count_rows_among_ranks():
+    # Weights count rows.
     X, weights = RNG.standard_normal((40, 1)), RNG.integers(1, 4, 40).astype(float)
     again = np.repeat(X, weights.astype(int), axis=0)
     np.testing.assert_allclose(Warp.of(X, weights)(X), Warp.of(again)(X), atol=1e-12)
@@ -92,6 +85,9 @@ def test_a_gain_is_more_than_its_standard_error():
     assert gains_significantly(gain - gain.mean() + 1.001 * error)
     assert not gains_significantly(gain - gain.mean() + 1.999 * error, 2.0)
     assert not gains_significantly(np.array([np.inf, 1.0]))
+    # No rows judge where a class is too rare.
+    labels = np.where(np.arange(3000) < 12, 1.0, -1.0)
+    assert not split_rows(3000, labels, np.random.default_rng(0)).has_holdout
 
 
 def test_nearest_rows_are_taken_beyond_doubt_and_a_little():
@@ -115,9 +111,8 @@ def test_judges_observe_their_exposures():
     y = rng.poisson((scale * (1.5 + 0.5 * X[:, 0])) ** 2).astype(float)
     kernel, settings = ConstantKernel(1.0) * RBF(0.7), settings_of(GPPoissonRegressor())
     data = Data(Inputs(X), y, Projector("poisson", "ep"), np.full(60, 1.5), None, scale)
-    found = Trial(data, settings, Budget(None, 60), slice(40, 60)).densities(
-        FittedKernel(Start(kernel), SimpleNamespace(theta=kernel.theta), None), 40
-    )
+    fitted = FittedKernel(Start(kernel), SimpleNamespace(theta=kernel.theta), None)
+    found = Trial(data, settings, Budget(None, 60), slice(40, 60)).densities(fitted, 40)
     K, prior = kernel(X) * np.outer(scale, scale), 1.5 * scale
     post = infer(K[:40, :40], y[:40], "poisson", "ep", mean=prior[:40])
     mean, variance = post.predict(K[40:, :40], np.diag(K)[40:], mean=prior[40:])
@@ -137,6 +132,9 @@ def test_budget_grows_with_the_rows():
     assert budget.allows(0.5 * OPERATIONS_PER_SECOND)
     assert not budget.allows(0.501 * OPERATIONS_PER_SECOND)
     assert not budget.allows(0.0, 0.7)
+    # Kernels are learnt from a thousand rows.
+    limit = policy._DENSE_ROW_LIMIT_NOT_LOG_CONCAVE
+    assert split_rows(4000, None, np.random.default_rng(0), limit).rungs == (500, 1000)
 
 
 MOONS, SIDES = make_moons(90, noise=0.25, random_state=0)
@@ -218,8 +216,6 @@ def test_ranks_are_taken_where_judges_prefer_them():
     assert model.warp_ is not None
     assert model.score(X[200:], y[200:]) > 0.75
     np.testing.assert_array_equal(model.X_train_, model.warp_(X[:200]))
-    copy = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(copy.predict_proba(X[200:]), model.predict_proba(X[200:]))
     # The kernel is of these ranks.
     post = GPClassifier(model.kernel_, optimize=False).fit(model.X_train_, y[:200])
     got = post.predict_proba(model.warp_(X[200:]))
@@ -285,11 +281,6 @@ def many(fit, *data):
         for room in (policy, budget):
             patch.setattr(room, "DENSE_ROW_LIMIT", 400)
         return fit(*data)
-
-
-def test_kernels_are_learnt_from_a_thousand_rows():
-    limit = policy._DENSE_ROW_LIMIT_NOT_LOG_CONCAVE
-    assert split_rows(4000, None, np.random.default_rng(0), limit).rungs == (500, 1000)
 
 
 @pytest.mark.slow

@@ -81,19 +81,7 @@ def test_a_variance_stays_within_its_bounds_and_the_budget():
     poor = KernelCandidate(Rows(1e9, seconds=0.5), kernel(1.0), None, "")
     assert tune_variance(poor, begun)[0].k2.k1.constant_value == pytest.approx(1.0)
     assert poor.search.asked == []
-
-
-@every_case("second, wins", [(-0.05, 0), (0.0, 0), (0.05, 1)])
-def test_the_first_is_preferred(second, wins):
-    cases = [
-        KernelCandidate(Rows(1.0), kernel(1.0), None, "a"),
-        KernelCandidate(Rows(1.0, second), kernel(1.0), None, "b"),
-    ]
-    assert compare_kernels(cases)[0] == wins
-
-
-def test_one_whose_variance_is_wrong_is_heard_again():
-    """It loses by .003, which is less than two standard errors of .3 sqrt(2 / 4000)."""
+    # It loses by .003, which is less than two standard errors of .3 sqrt(2 / 4000).
     level = 0.01 * math.log(9.0) ** 2 - 0.003
     cases = [
         KernelCandidate(Rows(1.0), kernel(1.0), None, "a"),
@@ -105,6 +93,15 @@ def test_one_whose_variance_is_wrong_is_heard_again():
     assert settled.score == pytest.approx(level + 0.3 * NOISE.mean())
     cases[1] = KernelCandidate(Rows(9.0, level - 0.02, turn=7), kernel(1.0), None, "b")
     assert compare_kernels(cases)[0] == 0
+
+
+@every_case("second, wins", [(-0.05, 0), (0.0, 0), (0.05, 1)])
+def test_the_first_is_preferred(second, wins):
+    cases = [
+        KernelCandidate(Rows(1.0), kernel(1.0), None, "a"),
+        KernelCandidate(Rows(1.0, second), kernel(1.0), None, "b"),
+    ]
+    assert compare_kernels(cases)[0] == wins
 
 
 def made_few(patch):

@@ -104,12 +104,10 @@ def test_on_a_cluster(tmp_path, monkeypatch):
 
 
 def test_a_process_that_adds_nothing_to_trees_has_the_fewest_inducing_points(monkeypatch):
-    grown, grow = [], inducing_growth.InducingSearch.grow_inducing
-    monkeypatch.setattr(
-        inducing_growth.InducingSearch,
-        "grow_inducing",
-        lambda *given: grown.append(given) or grow(*given),
-    )
+    grown, search = [], inducing_growth.InducingSearch
+    grow = search.grow_inducing
+    counted = lambda *given: grown.append(given) or grow(*given)  # noqa: E731
+    monkeypatch.setattr(search, "grow_inducing", counted)
     settings = settings_of(GPClassifier(inducing=Inducing(nearest=7)))
     y, projector = np.where(LABELS, 1.0, -1.0), Projector(get("probit"), "ep")
     for compare in (True, False):

@@ -37,9 +37,7 @@ def test_ranks_of_skewed_features():
     warp = Warp.of(SKEWED[:180])
     np.testing.assert_array_equal(model.X_train_, warp(SKEWED[:180]))
     own = GPClassifier(inducing=None).fit(warp(SKEWED[:180]), SIDES[:180])
-    got, want = (
-        m.predict_proba(points) for m, points in ((model, SKEWED[180:]), (own, warp(SKEWED[180:])))
-    )
+    got, want = model.predict_proba(SKEWED[180:]), own.predict_proba(warp(SKEWED[180:]))
     # Both climb to the same optimum, from elsewhere; they stop at 1e-5 of the evidence.
     np.testing.assert_allclose(got, want, atol=2e-3)
 
@@ -64,19 +62,17 @@ def test_features_stay_where_ranks_are_no_better():
     assert model.warp_ is None
 
 
-@every_case(
-    "left_out",
-    [
-        {"n": 59},
-        {"optimize": Search(restarts=1)},
-        {"inducing": None},
-        {"optimize": "loo"},
-        {"method": "vb"},
-    ],
-)
-def test_fits_that_are_asked_for_are_left_alone(left_out):
-    n = left_out.pop("n", 80)
-    model = GPClassifier(random_state=0, **left_out).fit(SKEWED[:n], SIDES[:n])
+GIVEN = [
+    {"optimize": Search(restarts=1)},
+    {"inducing": None},
+    {"optimize": "loo"},
+    {"method": "vb"},
+]
+
+
+@every_case("options, n", [({}, 59), *((given, 80) for given in GIVEN)])
+def test_fits_that_are_asked_for_are_left_alone(options, n):
+    model = GPClassifier(random_state=0, **options).fit(SKEWED[:n], SIDES[:n])
     assert (model.warp_, model.stages_) == (None, ())
 
 
@@ -172,13 +168,10 @@ def test_the_price_is_the_log_of_the_number_of_choices(monkeypatch):
     assert float(some[0].candidate.split()[-1]) == pytest.approx(expected, abs=0.2)
 
 
-def test_choices_are_counted():
+def test_choices_are_counted_and_weights_are_rows():
     """Against exact whole numbers, also where several features are chosen."""
     for d, k in ((400, 1), (400, 2), (400, 13), (9, 3), (5, 5)):
         assert log_choices(d, k) == pytest.approx(math.log(math.comb(d, k)), rel=1e-12, abs=1e-12)
-
-
-def test_weights_are_rows():
     a, y = DRAWS.standard_normal((40, 6)), DRAWS.standard_normal(40)
     mass = DRAWS.integers(1, 4, 40)
     rows = np.repeat(np.arange(40), mass)

@@ -26,18 +26,8 @@ def data():
 
 
 def fitted(x, y, kept=None, **options):
-    kept = kept or {}
-    model = GPClassifier(
-        **{
-            "inducing": Inducing(15, subsample=2000, **kept),
-            "optimize": Few(max_iter=3),
-            "method": "ep",
-            "verbose": 0,
-            **options,
-        },
-        random_state=0,
-    )
-    return model.fit(x, y)
+    given = {"inducing": Inducing(15, subsample=2000, **kept or {}), "optimize": Few(max_iter=3)}
+    return GPClassifier(**given | {"method": "ep", "random_state": 0} | options).fit(x, y)
 
 
 @pytest.fixture(scope="module")
