@@ -117,9 +117,10 @@ def test_fields_are_set_and_searched_by_their_names():
 
 
 #: Parameters that always act, or are only a limit.
-ALWAYS = set(
-    "kernel likelihood method tol max_sweeps multi_class prior_mean n_jobs random_state verbose "
-    "link nu normalize_y".split()
+ALWAYS = [
+    *("kernel", "likelihood", "method", "tol", "max_sweeps", "multi_class", "prior_mean"),
+    *("n_jobs", "random_state", "verbose", "link", "nu", "normalize_y"),
+]
 )
 #: Of every other one a value that cannot act, with the rest that makes it so.
 IDLE = {

@@ -14,7 +14,6 @@ from qpruntime._numba import INTERPRETED
 from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import project_many
 from tests.likelihoods.test_registry import student_t
-from tests.likelihoods.test_registry_extremes import errors_of
 from tests.tools import multiprecision, oracle
 from tests.tools.cases import every_case
 from tests.tools.oracle import poisson
