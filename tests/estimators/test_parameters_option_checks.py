@@ -121,7 +121,6 @@ ALWAYS = [
     *("kernel", "likelihood", "method", "tol", "max_sweeps", "multi_class", "prior_mean"),
     *("n_jobs", "random_state", "verbose", "link", "nu", "normalize_y"),
 ]
-)
 #: Of every other one a value that cannot act, with the rest that makes it so.
 IDLE = {
     "p": {"p": 3.0},
