@@ -57,7 +57,7 @@ def test_scikit_learn_contract(estimator):
     check_contract(estimator((1,), random_state=0, **options), failures)
 
 
-def test_same_seed_same_bits_also_with_rows_of_weight_zero(data, fitted):
+def test_same_seed_same_bits_also_with_rows_of_weight_zero(data, fitted, classes):
     again = DeepGPRegressor((2,), **QUICK).fit(*data)
     np.testing.assert_array_equal(again.history_, fitted.history_)
     np.testing.assert_array_equal(again.predict(data[0]), fitted.predict(data[0]))
@@ -68,9 +68,7 @@ def test_same_seed_same_bits_also_with_rows_of_weight_zero(data, fitted):
     weight = np.append(np.ones(40), np.zeros(3))
     model = DeepGPRegressor((2,), **QUICK).fit(*more, sample_weight=weight)
     np.testing.assert_array_equal(model.predict(X), fitted.predict(X))
-
-
-def test_pickles_hold_no_arrays_of_jax(data, fitted, classes):
+    # Pickles hold no arrays of JAX.
     for model in (fitted, classes):
         text = pickle.dumps(model)
         assert b"jaxlib" not in text
@@ -104,9 +102,7 @@ def test_quantiles_and_densities(data, fitted):
     assert (np.diff(fitted.predict_quantiles(X, q, n_samples=200), axis=1) > 0.0).all()
     wanted = -0.5 * np.log(2.0 * np.pi * total**2) - 0.5 * ((data[1][:8] - mean) / total) ** 2
     np.testing.assert_allclose(fitted.predict_log_density(X, data[1][:8]), wanted, rtol=1e-12)
-
-
-def test_units_of_the_data_do_not_matter(data, fitted):
+    # Units of the data do not matter.
     X, y = data
     moved = DeepGPRegressor((2,), **QUICK).fit(1e3 * X + 7.0, 1e-2 * y - 3.0)
     # Rounding grows over 60 steps of Adam.

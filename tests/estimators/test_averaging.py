@@ -82,16 +82,6 @@ def fitted():
     return regressor().fit(X, Y)
 
 
-def test_the_evidence_is_integrated_also_of_all_rows_but_one():
-    """To 4e-4: a factor of 1.001 in the Jacobian, in a weight or the prior would be more."""
-    assert fitted().integrated_.log_evidence == pytest.approx(known().log_evidence, abs=4e-4)
-    assert fitted().integrated_.design == "grid"
-    assert fitted().integrated_.names == ("k1__constant_value", "k2__length_scale")
-    ratio = known().log_evidence - known(5).log_evidence
-    assert fitted().loo()[5] == pytest.approx(ratio, abs=1.5e-3)
-    assert leave_one_out(fitted()).log_density[5] == pytest.approx(fitted().loo()[5], abs=1e-12)
-
-
 def test_moments_of_latent_values_and_of_draws_are_those_of_the_mixture():
     """A grid ends at a thousandth of the density; what is beyond has large variances."""
     own = known()
@@ -121,7 +111,7 @@ def test_moments_of_latent_values_and_of_draws_are_those_of_the_mixture():
     np.testing.assert_allclose(y.var(axis=0), np.diag(covariance) + NOISE**2, rtol=0.06)
 
 
-def test_densities_are_averaged_and_quantiles_are_roots():
+def test_evidence_densities_and_quantiles_are_those_of_quadrature():
     own, at, levels = known(), np.array([0.9, -0.4, 1.5]), [0.05, 0.5, 0.9]
     laws = norm(own.mean, np.sqrt(own.variance + NOISE**2))
     expected = np.log(own.average(laws.pdf(at)))
@@ -135,6 +125,13 @@ def test_densities_are_averaged_and_quantiles_are_roots():
     low, high = fitted().predict_interval(NEW, 0.9).T
     np.testing.assert_allclose(low, fitted().predict_quantiles(NEW, 0.05), rtol=1e-9)
     assert (high > low).all()
+    # To 4e-4: a factor of 1.001 in the Jacobian, in a weight or the prior would be more.
+    assert fitted().integrated_.log_evidence == pytest.approx(known().log_evidence, abs=4e-4)
+    assert fitted().integrated_.design == "grid"
+    assert fitted().integrated_.names == ("k1__constant_value", "k2__length_scale")
+    ratio = known().log_evidence - known(5).log_evidence
+    assert fitted().loo()[5] == pytest.approx(ratio, abs=1.5e-3)
+    assert leave_one_out(fitted()).log_density[5] == pytest.approx(fitted().loo()[5], abs=1e-12)
 
 
 @every_case(
@@ -427,7 +424,6 @@ def test_levels_and_times():
 
 @pytest.mark.slow
 def test_priors_that_are_given():
-    """They stay as they are, and only the other parameter has one of ours."""
     search = qp.Search(priors={"length_scale": ("log-normal", 1.0, 0.05)})
     found = regressor(optimize=search).fit(X, Y).integrated_
     lengths = np.average(found.theta[:, 1], weights=found.weights)

@@ -103,7 +103,6 @@ def test_refusals_say_what_to_do(options, words, labelled):
 
 
 def test_rows_are_read_where_they_are(tmp_path, labelled):
-    """A zarr array, a memory map and a dask array, features scaled as they are read."""
     dask_array, zarr = pytest.importorskip("dask.array"), pytest.importorskip("zarr")
     X, labels = 50.0 * labelled[0] + 3.0, labelled[1]
     stored = zarr.create_array(tmp_path / "X.zarr", shape=X.shape, dtype="f8", chunks=(150, 2))
@@ -125,7 +124,6 @@ def test_rows_are_read_where_they_are(tmp_path, labelled):
 
 @pytest.mark.slow
 def test_a_dense_fit_reads_all_rows_where_the_policy_does_not_act(tmp_path):
-    """A kernel that is given is fitted densely, wherever its rows are."""
     X, f, rng = rows(1600)
     labels = f + rng.standard_normal(len(f)) > 0.0
     np.save(tmp_path / "rows.npy", X)
@@ -143,7 +141,6 @@ class Endless:
 
 
 def exposed(n, seed=4):
-    """Counts in the square link with exposures, some of them far from 1."""
     X, f, rng = rows(n, seed)
     exposure = np.exp(rng.uniform(-2.0, 2.0, n))
     exposure[:4] = 1e-6, 1e-6, 3e4, 3e4

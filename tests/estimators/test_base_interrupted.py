@@ -391,7 +391,6 @@ def test_learnt_noise_goes_on(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def cut(tmp_path_factory):
-    """A fit with a kernel, cut off with all rows: its file, and what was fitted."""
     path = tmp_path_factory.mktemp("fit") / "fit.npz"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("qpruntime.inference.sparse.checkpoint.EVERY", 0.0)
@@ -401,7 +400,6 @@ def cut(tmp_path_factory):
 
 
 def refused(path, words, X=ROWS, y=LABELS, **options):
-    """A fit that goes on from the file is refused, and the file left as it is."""
     there = path.read_bytes()
     options = {"optimize": qp.Search(max_iter=1), "resume": True, "kernel": RESUMED, **options}
     with pytest.raises(qp.InputError, match=words) as caught:

@@ -98,7 +98,6 @@ def test_models_with_boosting_are_saved(model, observed, tmp_path):
 
 
 def test_other_models_stay_as_they_are():
-    """Losses and features without arrays, and trees that another release keeps in another way."""
     X, f, _ = rows(200)
     levels = np.column_stack([np.digitize(X[:, :1], [0.0]), X[:, 1:]])
     regressor = HistGradientBoostingRegressor

@@ -217,7 +217,6 @@ def test_what_generated_the_labels_is_found():
     # Right ones, and wrong ones of which double precision has left nothing: no warning either.
     p = np.array([[0.8, 0.3, 0.3]])  # gains less than two nats
     assert coupling_of(said_by(p, np.array([0])), np.array([0]), None) == 0.0
-    """Right ones, and wrong ones of which double precision has left nothing: no warning either."""
     p, codes = np.full((50, 3), 0.0), np.zeros(50, dtype=int)
     p[:, 0] = 1.0
     for certain in (p, p[:, ::-1]):

@@ -51,7 +51,6 @@ def test_rows_of_a_dask_data_frame_are_counted():
 
 
 def covariance(one, other, length=1.2, unlike=0.5):
-    """The kernel of `KERNEL`, by loops over the rows of two frames."""
     K = np.empty((len(one), len(other)))
     for i, a in enumerate(one.itertuples(index=False)):
         for j, b in enumerate(other.itertuples(index=False)):
@@ -61,7 +60,6 @@ def covariance(one, other, length=1.2, unlike=0.5):
 
 
 def renamed(frame):
-    """With a name that is none of a tuple's own."""
     return frame.rename(columns={"size": "size_"})
 
 
@@ -86,6 +84,14 @@ def test_levels_as_brute_force_has_them(fitted):
     np.testing.assert_allclose(found[1], model._unit_**2 * variance, rtol=1e-8)
     evidence = multivariate_normal(np.zeros(len(y)), K).logpdf(z)
     assert model.log_marginal_likelihood_value_ == pytest.approx(evidence, rel=1e-9)
+    # Other frames.
+    pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    columns = {name: frame[name].tolist() for name in NAMES}
+    for other in (pl.DataFrame(columns), pa.table(columns), frame.astype({"city": "category"})):
+        np.testing.assert_array_equal(model.predict(other), model.predict(frame))
+        again = qp.GPRegressor(KERNEL, method="ep").fit(other, y)
+        np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+        assert again.feature_names_in_.tolist() == NAMES
 
 
 def test_names(fitted):
@@ -102,17 +108,6 @@ def test_names(fitted):
         found = model.predict(frame.to_numpy())
     np.testing.assert_array_equal(found, model.predict(frame))
     refuses("column 'city' has levels that are text", model.predict, frame.assign(city=1.0))
-
-
-def test_other_frames(fitted):
-    pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
-    frame, y, model = fitted
-    columns = {name: frame[name].tolist() for name in NAMES}
-    for other in (pl.DataFrame(columns), pa.table(columns), frame.astype({"city": "category"})):
-        np.testing.assert_array_equal(model.predict(other), model.predict(frame))
-        again = qp.GPRegressor(KERNEL, method="ep").fit(other, y)
-        np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
-        assert again.feature_names_in_.tolist() == NAMES
 
 
 @every_case(
@@ -138,7 +133,6 @@ def test_every_estimator_takes_tables(model):
 
 
 def test_default_kernel_learns_levels():
-    """A product with levels, better than without; and classes that are fitted jointly."""
     frame, y = raw(80)
     model = qp.GPRegressor(method="ep").fit(frame, y)
     assert isinstance(model.kernel_.k2.k2.k1, Categories)
@@ -210,7 +204,6 @@ def test_arrays_that_are_refused(X, words):
 
 @pytest.mark.slow
 def test_thousands_of_rows_with_nearest_ones():
-    """The engine that is chosen for them, and the nearest rows of each point."""
     frame, y = raw(1700, 3)
     frame.loc[::7, "size"] = np.nan
     options = qp.Inducing("auto", budget=3.0, nearest=20)
@@ -242,7 +235,6 @@ def test_saved_models_know_their_columns(tmp_path):
 
 
 def test_batches():
-    """Further rows are read as the first were."""
     frame, y = raw(120)
     model = qp.GPClassifier(KERNEL, inducing=50, optimize=False, method="ep", random_state=0)
     model.partial_fit(frame[:60], y[:60] > 0.0, classes=[False, True])

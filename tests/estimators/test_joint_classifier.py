@@ -66,6 +66,21 @@ def test_a_fit_is_infer_classes_at_its_kernel():
     for step in 0.02 * np.vstack([np.eye(2), -np.eye(2)]):
         K = model.kernel_.clone_with_theta(model.kernel_.theta + step)(X)
         assert qp.infer_classes(K, Y, "ep").log_evidence < post.log_evidence - 1e-6
+    # Intervals are quantiles of the latent normal: beside draws of another seed.
+    found, p = model.predict_interval(NEW, 0.8), model.predict_proba(NEW)
+    assert found.shape == (7, 3, 2)
+    assert (found[..., 0] <= p).all()
+    assert (p <= found[..., 1]).all()
+    np.testing.assert_array_equal(model.predict_interval(NEW, 0.8), found)
+    mean, covariance = joint_classifier.JointClasses(model).latent(NEW)
+    rng = np.random.default_rng(5)
+    for t in range(len(NEW)):
+        draws = given_latent(rng.multivariate_normal(mean[t], covariance[t], 20_000))
+        low, high = np.quantile(draws, [0.1, 0.9], axis=0)
+        np.testing.assert_allclose(found[t, :, 0], np.minimum(low, p[t]), rtol=0, atol=0.06)
+        np.testing.assert_allclose(found[t, :, 1], np.maximum(high, p[t]), rtol=0, atol=0.06)
+        # The mean of the draws is the prediction, by another way than its own.
+        np.testing.assert_allclose(draws.mean(axis=0), p[t], rtol=0, atol=0.012)
 
 
 def test_slopes_by_parameters_are_those_of_differences():
@@ -125,25 +140,6 @@ def test_probabilities_given_latent_values():
     known = [[one(row, c) for c in range(3)] for row in f]
     np.testing.assert_allclose(found, known, rtol=0, atol=1e-7)
     np.testing.assert_allclose(given_latent(np.zeros((1, 10))), 0.1, rtol=0, atol=1e-9)
-
-
-def test_intervals_are_quantiles_of_the_latent_normal():
-    """Beside draws of another seed, within their noise; the prediction is inside."""
-    model = fitted(method="ep")
-    found, p = model.predict_interval(NEW, 0.8), model.predict_proba(NEW)
-    assert found.shape == (7, 3, 2)
-    assert (found[..., 0] <= p).all()
-    assert (p <= found[..., 1]).all()
-    np.testing.assert_array_equal(model.predict_interval(NEW, 0.8), found)
-    mean, covariance = joint_classifier.JointClasses(model).latent(NEW)
-    rng = np.random.default_rng(5)
-    for t in range(len(NEW)):
-        draws = given_latent(rng.multivariate_normal(mean[t], covariance[t], 20_000))
-        low, high = np.quantile(draws, [0.1, 0.9], axis=0)
-        np.testing.assert_allclose(found[t, :, 0], np.minimum(low, p[t]), rtol=0, atol=0.06)
-        np.testing.assert_allclose(found[t, :, 1], np.maximum(high, p[t]), rtol=0, atol=0.06)
-        # The mean of the draws is the prediction, by another way than its own.
-        np.testing.assert_allclose(draws.mean(axis=0), p[t], rtol=0, atol=0.012)
 
 
 def test_a_failed_fit_leaves_the_model_as_it_was(monkeypatch):

@@ -155,12 +155,10 @@ def test_paths_of_integrated_hyperparameters_have_the_variance_of_the_mixture(K)
     nodes = model.integrated_ if K > 1 else (model.integrated_,)
     assert all(len(one.weights) > 1 for one in nodes)
     f = model.sample_paths(4000, random_state=1)(NEW)
-    # By the law of total variance from the single nodes.
     mean, variance = model.latent(NEW)
     assert f.shape == ((4000, 4) if K == 1 else (4000, 4, 3))
     assert (np.abs(f.mean(axis=0) - mean) < 5.0 * np.sqrt(variance / 4000)).all()
     np.testing.assert_allclose(f.std(axis=0), np.sqrt(variance), rtol=0.1)
-    # Functions: the same in pieces.
     paths = model.sample_paths(20, random_state=1)
     np.testing.assert_allclose(paths(NEW)[:, 2], paths(NEW[2:3])[:, 0], rtol=0.0, atol=1e-10)
 
@@ -225,7 +223,7 @@ def test_of_classes(kernel):
     assert found.variance.mean() < plain.variance.mean()
 
 
-def test_of_counts_with_exposure():
+def test_of_counts_numbers_and_several_classes():
     X, f, rng = drawn()
     exposure = rng.uniform(0.5, 2.0, 40)
     y = rng.poisson(exposure * np.exp(f))
@@ -239,10 +237,7 @@ def test_of_counts_with_exposure():
     mean, variance = by_hand(PARTS, X, shifted, X[:5], model.mean_)
     np.testing.assert_allclose(found.mean, mean, atol=1e-7)
     np.testing.assert_allclose(found.variance, variance, atol=1e-7)
-
-
-def test_of_numbers_and_of_several_classes():
-    """In the units of y; white noise is a part that knows nothing of new rows."""
+    # In the units of y; white noise is a part that knows nothing of new rows.
     X, f, rng = drawn()
     y = 7.0 + 30.0 * (f + 0.1 * rng.standard_t(4, 40))
     kernel = SUM + sk.WhiteKernel(0.05, "fixed")

@@ -105,6 +105,14 @@ def test_numbers_and_words_are_alike(model):
     np.testing.assert_array_equal(found, density)
     words = "y has levels that are text in the fit and numbers now"
     refuses(words, model.predict_log_density, NEW, [0, 1, 2])
+    # They take column k of the probabilities for the k-th of the sorted labels.
+    assert model.levels_.tolist() == WORDS.tolist()
+    assert model.classes_.tolist() == sorted(WORDS)
+    y, proba = WORDS[CODES], model.predict_proba(X)
+    by_hand = np.log(proba[np.arange(len(y)), np.searchsorted(model.classes_, y)]).mean()
+    np.testing.assert_allclose(by_hand, model.predict_log_density(X, y).mean(), rtol=1e-9)
+    np.testing.assert_allclose(get_scorer("neg_log_loss")(model, X, y), by_hand, rtol=1e-12)
+    assert model.score(X, y) == (model.predict(X) == y).mean() > 0.5
 
 
 @every_case(
@@ -118,17 +126,6 @@ def test_numbers_and_words_are_alike(model):
 )
 def test_refusals(y, levels, words):
     refuses(words, GPOrdinal(levels=levels).fit, X, y)
-
-
-def test_scorers_of_scikit_learn_see_sorted_classes(model):
-    """They take column k of the probabilities for the k-th of the sorted labels."""
-    assert model.levels_.tolist() == WORDS.tolist()
-    assert model.classes_.tolist() == sorted(WORDS)
-    y, proba = WORDS[CODES], model.predict_proba(X)
-    by_hand = np.log(proba[np.arange(len(y)), np.searchsorted(model.classes_, y)]).mean()
-    np.testing.assert_allclose(by_hand, model.predict_log_density(X, y).mean(), rtol=1e-9)
-    np.testing.assert_allclose(get_scorer("neg_log_loss")(model, X, y), by_hand, rtol=1e-12)
-    assert model.score(X, y) == (model.predict(X) == y).mean() > 0.5
 
 
 def test_an_ensemble_votes_with_levels_that_are_words():

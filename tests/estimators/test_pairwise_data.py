@@ -108,7 +108,6 @@ def test_pairs_in_rows_are_pairs():
 
 
 def test_choices_are_learnt_from(tmp_path):
-    """80 choices of up to five: new ones are foretold far better than by chance, and it saves."""
     model = GPPreference(random_state=0).fit(X, drawn(2, 80))
     new = np.array(drawn(5, 40, sizes=(4,)))
     p = model.predict_proba(new)

@@ -319,7 +319,6 @@ def test_score(model):
     weights = RNG.uniform(0.1, 2.0, 40)
     weighed = r2_score(EVENTS, E * model.predict(LINE), sample_weight=weights)
     assert model.score(LINE, EVENTS, weights, E) == pytest.approx(weighed, rel=1e-14)
-    # A rate per unit is a legitimate question.
     expected = r2_score(EVENTS / E, model.predict(LINE))
     assert model.score(LINE, EVENTS / E, exposure=1.0) == pytest.approx(expected, rel=1e-14)
     refuses(r"exposure=.*set_score_request\(exposure=True\)", model.score, LINE, EVENTS)
@@ -485,7 +484,6 @@ def test_dispersions_that_are_none(arguments, words):
 
 
 def few(seed, dispersion):
-    """Fifty counts of mean e^1 to e^2, with noise of this dispersion."""
     rng = np.random.default_rng(seed)
     x = np.sort(rng.uniform(0.0, 6.0, 50))[:, None]
     mean = np.exp(1.5 + np.sin(x[:, 0]))

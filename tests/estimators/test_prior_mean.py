@@ -222,7 +222,6 @@ def test_what_learns_rows_by_heart_is_not_believed():
 
 
 def steps(n, seed=0):
-    """Labels by thresholds of few of many features, which trees see at once."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(n, 12))
     some = sum((X[:, k] > 0.5) * 2.0 for k in range(4)) - 4.0
@@ -253,7 +252,6 @@ def test_boosting_is_taken_where_it_pays_and_left_where_it_does_not():
 @pytest.mark.slow
 @every_case("thresholds", [True, False])
 def test_auto_trains_all_rows_once(thresholds, monkeypatch):
-    """Both answers are right, and each takes one fit of all rows."""
     n, calls = 700, []
 
     def counted(processes, *arguments, **options):

@@ -32,9 +32,6 @@ def thresholds(n=600, seed=0):
     return X, bands + np.where(X[:, 1] > 0.7, 2.0, -2.0) * (X[:, 2] > 0.3), rng
 
 
-# --- Default
-
-
 def labels(n, seed=0):
     X, f, rng = thresholds(n, seed)
     return X, (f + rng.standard_normal(n) > 0.0).astype(int)
@@ -106,9 +103,6 @@ def test_the_default_compares_nothing_where_the_user_decides(monkeypatch):
     assert needed == [2.0 * X.nbytes]
 
 
-# --- Densities of a line of scores
-
-
 def densities_of_line(log_density, score, weights, begin):
     """Log densities of observations at the most probable line of a score, and noise."""
 
@@ -153,9 +147,6 @@ def test_lines_of_classes_counts_and_numbers():
     )
     # The noise is searched to a hundredth.
     scored("gaussian", y, score, 0.05, expected, learn={"scale": (1e-3, 1e2)})
-
-
-# --- Rows of the first stage
 
 
 def data_of(classes):

@@ -19,12 +19,8 @@ NEW = np.array([[1.5], [4.5], [9.0]])
 KERNEL = ConstantKernel(0.6) * RBF(1.3, "fixed")
 
 
-@pytest.fixture(scope="module")
-def model():
-    return GPSurvival(KERNEL, method="ep").fit(X, TIME, SEEN)
-
-
-def test_curves_and_medians_are_integrals_over_f(model):
+def test_curves_and_medians_are_integrals_over_f():
+    model = GPSurvival(KERNEL, method="ep").fit(X, TIME, SEEN)
     assert model.parameters_["scale"] == pytest.approx(0.4, abs=0.08)
     mean, variance = model.latent(NEW)
     z = np.linspace(-9.0, 9.0, 20_001)
@@ -38,9 +34,7 @@ def test_curves_and_medians_are_integrals_over_f(model):
         assert w @ given.sf(median[i]) == pytest.approx(0.5, rel=1e-8)
         wanted = (given.pdf(2.0), given.sf(2.0), given.pdf(5.0))[i]
         assert density[i] == pytest.approx(np.log(w @ wanted), abs=1e-9)
-
-
-def test_times_as_people_have_them_are_one(model):
+    # Times as people have them are one.
     both = np.zeros(120, dtype=[("death", "?"), ("days", "f8")])
     both["death"], both["days"] = SEEN, TIME
     for y in (both, both[["days", "death"]], SPANS):

@@ -81,7 +81,7 @@ def test_against_differences(kernel):
 
 
 @every_case("kernel", KERNELS)
-def test_one_set(kernel):
+def test_one_set_and_its_contraction(kernel):
     """Symmetric, positive semi-definite, values as the kernel has them; variances its diagonal."""
     own = asked()
     K = covariance(kernel, own)
@@ -94,11 +94,6 @@ def test_one_set(kernel):
     np.testing.assert_allclose(np.diag(K - noiseless), noise * (own.feature < 0), atol=1e-14)
     # f and its own slope at one place are independent.
     assert abs(K[0, 4]) < 1e-14
-
-
-@every_case("kernel", KERNELS)
-def test_contraction(kernel):
-    own = asked()
     M = np.random.default_rng(2).normal(size=(9, 9))
     M += M.T
     found = contract(kernel, own, M)

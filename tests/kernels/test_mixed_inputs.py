@@ -57,7 +57,7 @@ def test_values():
 
 
 @every_case("kernel", KERNELS)
-def test_slopes(kernel):
+def test_slopes_and_small_sets_of_rows(kernel):
     """scikit-learn's gradient, the contracted one, and those with inducing inputs."""
     X, Z, rng = rows(), rows(5, 2), np.random.default_rng(3)
     M, H, rho = rng.normal(size=(9, 9)), rng.normal(size=(9, 5)), rng.normal(size=9)
@@ -94,10 +94,7 @@ def test_slopes(kernel):
     square = contract_square(kernel, Z, S)[0]
     by_square = slopes(lambda t: np.vdot(S, cross_covariance(at(t), Z, Z)), theta)
     np.testing.assert_allclose(square, by_square, rtol=1e-8, atol=1e-9)
-
-
-@every_case("kernel", KERNELS)
-def test_small_sets_of_rows(kernel):
+    # Small sets of rows.
     sets = np.stack([rows(4, seed) for seed in range(3)])
     lower = np.tril_indices(4)
     expected = [cross_covariance(kernel, some, some)[lower] for some in sets]

@@ -19,7 +19,7 @@ KERNELS = [
 
 
 @every_case("kernel", KERNELS)
-def test_covariances(kernel):
+def test_covariances_and_functions(kernel):
     """Sums over phases, whose error is their number's; amplitudes are apart."""
     draws = PriorDraws(kernel, 4, 1, np.random.default_rng(1), 100_000)
     found = np.zeros((8, 8))
@@ -35,11 +35,7 @@ def test_covariances(kernel):
     spread = sum(term.variance for term in draws.waves)
     assert np.abs(found - quiet).max() < 5.0 * spread * np.sqrt(len(draws.waves) / 100_000)
     np.testing.assert_allclose(draws.diag(X), np.diag(quiet), rtol=1e-12)
-
-
-@every_case("kernel", KERNELS)
-def test_functions(kernel):
-    """4000 of them have the moments of their phases, and are the same in pieces."""
+    # 4000 of them have the moments of their phases, and are the same in pieces.
     draws = PriorDraws(kernel, 4, 4000, np.random.default_rng(2), 500)
     f = draws(X)
     np.testing.assert_allclose(np.vstack([draws(X[i : i + 1]) for i in range(8)]), f, atol=1e-10)

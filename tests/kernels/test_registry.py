@@ -70,20 +70,7 @@ def pairs(length=0.9):
 
 
 @pytest.mark.parametrize("length", [0.9, [0.7, 1.6]])
-def test_inducing_points(length):
-    """Evidence, marginals, gradients by parameters and by Z: sums in the same order."""
-    found = []
-    for kernel in pairs(length):
-        post = infer_sparse(X, Y, kernel, Z, "probit", "ep", tol=1e-10)
-        at = post._solution.engine.evaluate(0)
-        found.append([post.log_evidence, *post.predict(X[:9]), at.by_theta, at.by_Z])
-    for own, known in zip(*found, strict=True):
-        np.testing.assert_allclose(own, known, rtol=1e-10, atol=1e-11)
-    assert np.abs(found[0][-1]).max() > 0.1
-
-
-@pytest.mark.parametrize("length", [0.9, [0.7, 1.6]])
-def test_dense_gradients(length):
+def test_gradients_of_dense_fits_and_of_inducing_points(length):
     """Without a gradient of its own, which scikit-learn would ask for."""
     M = RNG.standard_normal((60, 60))
     M += M.T
@@ -94,6 +81,14 @@ def test_dense_gradients(length):
         found.append((K, covariance.contract(M) / np.abs(M).sum()))
     np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-13)
     np.testing.assert_allclose(found[0][1], found[1][1], rtol=0.0, atol=1e-14)
+    # Evidence, marginals, gradients by parameters and by Z: sums in the same order.
+    for kernel in pairs(length):
+        post = infer_sparse(X, Y, kernel, Z, "probit", "ep", tol=1e-10)
+        at = post._solution.engine.evaluate(0)
+        found.append([post.log_evidence, *post.predict(X[:9]), at.by_theta, at.by_Z])
+    for own, known in zip(*found, strict=True):
+        np.testing.assert_allclose(own, known, rtol=1e-10, atol=1e-11)
+    assert np.abs(found[0][-1]).max() > 0.1
 
 
 def test_evidence_gradient_of_a_dense_fit():

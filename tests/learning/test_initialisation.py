@@ -138,6 +138,14 @@ def test_a_start_keeps_to_the_bounds():
     short = qp.GPClassifier(C(1.0, WIDE) * sk.RBF(1.0, (0.1, 1.0)))
     assert "tried" not in said(short, X, y)[0]
     assert len(short.optima_) == 1
+    # Without learning.
+    X, y = digits()
+    for kernel in (C() * sk.RBF(1.0), C(4.0, "fixed") * sk.RBF(1.0, "fixed"), C() * sk.RBF(1e6)):
+        (text,) = said(qp.GPClassifier(kernel, optimize=False), X, y)
+        assert "tried" not in text
+        assert f"start it at {np.median(pdist(X)):.3g}" in text
+    (text,) = said(qp.GPClassifier(C(4.0, "fixed") * sk.RBF(1.0, "fixed")), X, y)
+    assert "k2__length_scale 1 (fixed)" in text
 
 
 def test_bounds_that_hold_back_are_named():
@@ -160,16 +168,6 @@ def test_bounds_that_hold_back_are_named():
     best = lower.optimum_
     assert best.slope[1] < 0.0
     assert best.slope == pytest.approx(slopes(evidence, best.theta), rel=1e-3, abs=1e-5)
-
-
-def test_without_learning():
-    X, y = digits()
-    for kernel in (C() * sk.RBF(1.0), C(4.0, "fixed") * sk.RBF(1.0, "fixed"), C() * sk.RBF(1e6)):
-        (text,) = said(qp.GPClassifier(kernel, optimize=False), X, y)
-        assert "tried" not in text
-        assert f"start it at {np.median(pdist(X)):.3g}" in text
-    (text,) = said(qp.GPClassifier(C(4.0, "fixed") * sk.RBF(1.0, "fixed")), X, y)
-    assert "k2__length_scale 1 (fixed)" in text
 
 
 def test_restarts_are_the_remedy():

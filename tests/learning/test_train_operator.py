@@ -81,6 +81,9 @@ def test_the_evidence_is_maximised():
     assert best.value == pytest.approx(top, abs=1e-6)
     assert low < top
     assert high < top
+    A = sparse.random_array((9000, 1000), density=0.002, rng=np.random.default_rng(0)).tocsr()
+    assert functionals.FunctionalFeatures(Functionals(A, 1000), np.eye(1000)).many
+    assert not functionals.FunctionalFeatures(Functionals(A[:900], 1000), np.eye(1000)).many
 
 
 @every_case("copies", [0, 1])
@@ -101,9 +104,3 @@ def test_many_sparse_rows(monkeypatch, copies):
         np.testing.assert_allclose(other, one, rtol=1e-8, atol=1e-10 * np.abs(one).max())
     exact = np.einsum("ij,jk,ik->i", A, K, A)
     np.testing.assert_allclose(found[1][0], exact, rtol=1e-3 if copies else 1e-12)
-
-
-def test_when_rows_are_many():
-    A = sparse.random_array((9000, 1000), density=0.002, rng=np.random.default_rng(0)).tocsr()
-    assert functionals.FunctionalFeatures(Functionals(A, 1000), np.eye(1000)).many
-    assert not functionals.FunctionalFeatures(Functionals(A[:900], 1000), np.eye(1000)).many

@@ -51,29 +51,6 @@ def test_one_object_for_one_spelling():
     assert get(again.spelt) is get("student-t", nu=3, scale=0.5)
 
 
-def test_default_starts_and_bounds():
-    def starts(name, spread=1.0):
-        made = get(name)
-        return {parameter: made.default_start(parameter, spread) for parameter in made.parameters}
-
-    assert starts("student-t", 5.0) == {"nu": 4.0, "scale": 1.5}
-    assert starts("hurdle") == {"dispersion": 1.0, "zeros": 0.2}
-    assert starts("gamma") == {"shape": 2.0}
-    # Under a kernel a scale has bounds in spreads of y, or follows from its start, as others do.
-    assert get("laplace").default_bounds("scale", 5.0) == pytest.approx((0.01, 500.0))
-    assert get("laplace").default_bounds("scale") == pytest.approx((1e-4, 1e4))
-    assert get("gaussian").default_bounds("scale", 5.0) == pytest.approx((5e-5, 500.0))
-    assert get("gaussian", scale=1e9).default_bounds("scale", 5.0) == pytest.approx((5e-5, 1e9))
-    assert get("zero-inflated").default_bounds("zeros") == (1e-4, 0.99)
-    assert get("noisy-probit").default_bounds("flip") == (1e-4, 0.4)
-    # The least shape is the limit of the likelihood.
-    assert get("gamma").default_bounds("shape") == pytest.approx((1e-3, 2e4))
-    # Effects keep shares of zeros as they are, and N zeros bound a rate.
-    assert get("gaussian").effect_bounds("scale", 5.0, 30) == pytest.approx((5e-4, 500.0))
-    assert get("hurdle").effect_bounds("dispersion", 5.0, 30) == pytest.approx((2.0 / 30.0, 1e6))
-    assert get("hurdle").effect_bounds("zeros", 5.0, 30) is None
-
-
 @pytest.mark.parametrize("parameters", [{"nu": 1.0, "scale": 0.3}, {"nu": 80.0, "scale": 25.0}])
 def test_parameters_reach_the_density(parameters):
     f, y = np.linspace(-9.0, 9.0, 7), 1.3
@@ -114,7 +91,7 @@ def test_refuses_values_and_tables(tmp_path, monkeypatch):
     refuses(words, open_table, "student-t(scale=0.3)", error=TableError)
 
 
-def test_every_parameter_has_limits():
+def test_every_parameter_has_limits_starts_and_bounds():
     for name in likelihoods.names():
         likelihood = get(name)
         assert set(likelihood.limits) == set(likelihood.parameters)
@@ -123,6 +100,27 @@ def test_every_parameter_has_limits():
             assert 0.0 < low < value < high
             for end in (low, high):
                 assert np.isfinite(get(name, **{parameter: end}).theta).all()
+
+    def starts(name, spread=1.0):
+        made = get(name)
+        return {parameter: made.default_start(parameter, spread) for parameter in made.parameters}
+
+    assert starts("student-t", 5.0) == {"nu": 4.0, "scale": 1.5}
+    assert starts("hurdle") == {"dispersion": 1.0, "zeros": 0.2}
+    assert starts("gamma") == {"shape": 2.0}
+    # Under a kernel a scale has bounds in spreads of y, or follows from its start, as others do.
+    assert get("laplace").default_bounds("scale", 5.0) == pytest.approx((0.01, 500.0))
+    assert get("laplace").default_bounds("scale") == pytest.approx((1e-4, 1e4))
+    assert get("gaussian").default_bounds("scale", 5.0) == pytest.approx((5e-5, 500.0))
+    assert get("gaussian", scale=1e9).default_bounds("scale", 5.0) == pytest.approx((5e-5, 1e9))
+    assert get("zero-inflated").default_bounds("zeros") == (1e-4, 0.99)
+    assert get("noisy-probit").default_bounds("flip") == (1e-4, 0.4)
+    # The least shape is the limit of the likelihood.
+    assert get("gamma").default_bounds("shape") == pytest.approx((1e-3, 2e4))
+    # Effects keep shares of zeros as they are, and N zeros bound a rate.
+    assert get("gaussian").effect_bounds("scale", 5.0, 30) == pytest.approx((5e-4, 500.0))
+    assert get("hurdle").effect_bounds("dispersion", 5.0, 30) == pytest.approx((2.0 / 30.0, 1e6))
+    assert get("hurdle").effect_bounds("zeros", 5.0, 30) is None
 
 
 @pytest.mark.parametrize("end", [0, 1])

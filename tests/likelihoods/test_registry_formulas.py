@@ -272,7 +272,7 @@ def test_slopes_by_parameters_are_those_of_log_z():
 )
 def test_refusals(name, wrong):
     for y in wrong:
-        refuses("", likelihoods.get(name).validate, [y])
+        refuses(".", likelihoods.get(name).validate, [y])
 
 
 @every_case(("name", "below"), [("ordinal", ndtr), ("ordinal-logistic", expit)])

@@ -152,9 +152,7 @@ def test_forecasts_of_other_models(outliers, line, band_ends):
     assert display.t[-1] == 5.0
     assert_allclose(display.function.middle, classes.predict_proba(display.t[:, None])[:, 1])
     assert display.outer_ is display.observation is None
-
-
-def test_a_single_feature_given_as_a_frame_makes_no_warning(line):
+    # A single feature that is given as a frame makes no warning.
     _, X, y = line
     frame = pd.DataFrame({"hour": X[:, 0]})
     model = GPClassifier(1.0 * RBF(1.0), optimize=False).fit(frame, y)

@@ -17,16 +17,11 @@ KERNEL = ConstantKernel(1.0, "fixed") * On(RBF(1.0, "fixed"), ["size"])
 KERNEL = KERNEL * Categories(["kind"], 0.8, "fixed")
 
 
-@pytest.fixture(scope="module")
-def fitted():
+def test_a_line_with_its_band_levels_with_whiskers_and_bars_in_order():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"size": rng.normal(size=30), "kind": rng.choice(["a", "b", None], 30)})
     y = np.sin(frame["size"].to_numpy()) + (frame["kind"] == "a").to_numpy()
-    return GPRegressor(KERNEL, method="ep").fit(frame, y), frame, y
-
-
-def test_a_line_with_its_band_and_levels_with_whiskers(fitted):
-    model, frame, _ = fitted
+    model = GPRegressor(KERNEL, method="ep").fit(frame, y)
     display = PartialDependenceDisplay.from_estimator(model, frame, "size", kind="latent")
     expected = partial_dependence(model, frame, "size", kind="latent")
     np.testing.assert_array_equal(display.line_.get_ydata(), expected.middle)
@@ -37,10 +32,6 @@ def test_a_line_with_its_band_and_levels_with_whiskers(fitted):
     display = PartialDependenceDisplay.from_estimator(model, frame, "kind")
     assert [one.get_text() for one in display.ax_.get_xticklabels()] == ["a", "b", "missing"]
     np.testing.assert_array_equal(display.line_[0].get_ydata(), display.dependence.middle)
-
-
-def test_bars_in_order(fitted):
-    model, frame, y = fitted
     display = ImportanceDisplay.from_estimator(model, frame, y, n_repeats=2, random_state=0)
     expected = permutation_importance(model, frame, y, n_repeats=2, random_state=0)
     widths = [bar.get_width() for bar in display.bars_]

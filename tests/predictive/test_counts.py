@@ -157,7 +157,7 @@ def test_distribution_by_quadrature(mean, std, r):
 
 
 @every_case(("mean", "std", "r"), LATENT[:5])
-def test_quantiles_are_the_smallest_counts(mean, std, r):
+def test_quantiles_are_the_smallest_counts_with_probabilities_and_mode(mean, std, r):
     found = quantiles(*one(mean, std), Q, link="exp", dispersion=r)[0]
     for q, y in zip(Q, found, strict=True):
         # From the side that does not cancel.
@@ -170,10 +170,6 @@ def test_quantiles_are_the_smallest_counts(mean, std, r):
         slack = 1e-9 * level
         assert sign * (tail(y) - level) > -slack
         assert y == 0 or sign * (tail(y - 1) - level) < slack
-
-
-@every_case(("mean", "std", "r"), LATENT[:5])
-def test_probabilities_and_mode(mean, std, r):
     y = np.arange(1000)
     log_p = log_pmf(*one(mean, std), y, link="exp", dispersion=r)
     for k in (0, 3, 60):

@@ -50,7 +50,7 @@ def test_arguments_and_statuses_in_words():
     likelihood = likelihoods.get("probit")
     source = Projector("probit", "ep").source
     for mu, sigma in ((np.nan, 1.0), (0.0, 0.0), (0.0, np.inf)):
-        refuses("", site_kernel.project_many, likelihood, source, mu, sigma, 1.0)
+        refuses(".", site_kernel.project_many, likelihood, source, mu, sigma, 1.0)
     for status, words in ((DECAY, "does not decay"), (NO_MASS, "no finite mass")):
         given = f"{words} for the cavity N", site_kernel.raise_status, status, likelihood
         refuses(*given, 0.0, 1.0, 1.0, error=NumericalError)

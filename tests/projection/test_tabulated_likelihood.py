@@ -172,6 +172,15 @@ def test_project_and_lookup(graded):
     star, inside = open_table(graded).lookup(mu, sigma, 1.0)
     np.testing.assert_array_equal(star, project_arrays(None, mu, sigma, 1.0, table=graded).std)
     assert inside.all()
+    # Hyper-parameters are judged on the table.
+    projector = Projector(None, "qp", graded)
+    judge = projector.for_evidence()
+    assert judge.method == "ep"
+    assert judge.table is projector.table
+    assert Projector("probit", "qp").for_evidence().table is None
+    refuses("has no sigma_EP outside", open_table, graded, outside="ep")
+    words = 'outside="error" is for tables of surfaces'
+    refuses(words, open_table, "probit-compact", outside="error")
 
 
 @pytest.mark.slow
@@ -189,17 +198,6 @@ def test_another_process_needs_no_code(graded, data, tmp_path):
     )
     run = python("-c", code, cwd=tmp_path)
     assert float(run.stdout) == infer(K, y, table=graded, method="ep").log_evidence
-
-
-def test_hyperparameters_are_judged_on_the_table_and_options_of_opening(graded):
-    projector = Projector(None, "qp", graded)
-    judge = projector.for_evidence()
-    assert judge.method == "ep"
-    assert judge.table is projector.table
-    assert Projector("probit", "qp").for_evidence().table is None
-    refuses("has no sigma_EP outside", open_table, graded, outside="ep")
-    words = 'outside="error" is for tables of surfaces'
-    refuses(words, open_table, "probit-compact", outside="error")
 
 
 def test_a_registered_likelihood_with_parameters(tmp_path, data):

@@ -25,7 +25,6 @@ PHASES = re.compile(r"stage (\d) of (\d)(?:, process (\d) of (\d))?, .* begins; 
 
 @pytest.fixture
 def few_dense(monkeypatch):
-    """More than 80 rows are many."""
     monkeypatch.setattr(select, "DENSE_ROW_LIMIT", 80)
     monkeypatch.setattr(select, "FIRST_INDUCING", 10)
 

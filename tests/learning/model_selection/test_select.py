@@ -161,7 +161,6 @@ def test_small_fits_are_dense_and_say_what_they_chose(caplog):
 
 @pytest.fixture
 def few_dense(monkeypatch):
-    """More than 80 rows are many."""
     monkeypatch.setattr(policy, "DENSE_ROW_LIMIT", 80)
     monkeypatch.setattr(policy, "FIRST_INDUCING", 10)
 
@@ -276,7 +275,6 @@ def function(X):
 
 
 def many(fit, *data):
-    """Fit where more than 400 rows are many."""
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(action="error"):
         for room in (policy, budget):
             patch.setattr(room, "DENSE_ROW_LIMIT", 400)

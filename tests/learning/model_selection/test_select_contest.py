@@ -214,7 +214,6 @@ def test_of_many_rows_some_settle_the_contest(few_dense, monkeypatch):
 
 @pytest.mark.slow
 def test_ranks_and_features_both_reach_all_rows(few_dense):
-    """Two classes; of three the processes have to share what features go through."""
     model = GPClassifier(inducing="judged", random_state=0).fit(ROUGH, STEPS)
     words = [s.candidate for s in model.stages_ if "inducing" in s.candidate]
     assert any("ranks" in one for one in words)
@@ -227,7 +226,6 @@ def test_ranks_and_features_both_reach_all_rows(few_dense):
 
 
 def refined(climbed):
-    """The same with a length-scale a feature."""
     start = climbed.start.refined(climbed.theta)
     return replace(climbed, start=start, optimum=replace(climbed.optimum, theta=start.thetas[0]))
 

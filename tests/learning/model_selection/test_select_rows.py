@@ -46,7 +46,6 @@ def same(model, plain):
 
 
 def kinds(folder):
-    """A memory map, a zarr array and a dask array of these rows."""
     da, zarr = pytest.importorskip("dask.array"), pytest.importorskip("zarr")
     np.save(folder / "X.npy", X)
     stored = zarr.create_array(str(folder / "X.zarr"), shape=X.shape, chunks=(120, D), dtype="f8")
