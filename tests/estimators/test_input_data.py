@@ -84,7 +84,10 @@ def test_levels_as_brute_force_has_them(fitted):
     np.testing.assert_allclose(found[1], model._unit_**2 * variance, rtol=1e-8)
     evidence = multivariate_normal(np.zeros(len(y)), K).logpdf(z)
     assert model.log_marginal_likelihood_value_ == pytest.approx(evidence, rel=1e-9)
-    # Other frames.
+
+
+def test_other_frames(fitted):
+    frame, y, model = fitted
     pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
     columns = {name: frame[name].tolist() for name in NAMES}
     for other in (pl.DataFrame(columns), pa.table(columns), frame.astype({"city": "category"})):

@@ -144,6 +144,16 @@ class Score(ClassifierMixin, BaseEstimator):
         return X[:, 0]
 
 
+class Rate(BaseEstimator):
+    """Predicts the exponential of the first column."""
+
+    def fit(self, X, y, sample_weight=None):
+        return self
+
+    def predict(self, X):
+        return np.exp(X[:, 0])
+
+
 def test_slopes_are_those_of_logistic_and_poisson_regression():
     X, _, rng = rows(1500, 3)
     y = (1.7 * X[:, 0] - 0.4 + rng.logistic(size=1500) > 0.0).astype(int)
@@ -163,16 +173,6 @@ def test_slopes_are_those_of_logistic_and_poisson_regression():
     other.fit(X[:, :1], y / exposure, sample_weight=exposure)
     assert mean.slope[0] == pytest.approx(other.coef_[0], rel=3e-4)
     assert mean.shift[0] == pytest.approx(other.intercept_, abs=5e-4)
-
-
-class Rate(BaseEstimator):
-    """Predicts the exponential of the first column."""
-
-    def fit(self, X, y, sample_weight=None):
-        return self
-
-    def predict(self, X):
-        return np.exp(X[:, 0])
 
 
 def test_counts_with_exposures_and_numbers():

@@ -82,6 +82,7 @@ def test_gradients_of_dense_fits_and_of_inducing_points(length):
     np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-13)
     np.testing.assert_allclose(found[0][1], found[1][1], rtol=0.0, atol=1e-14)
     # Evidence, marginals, gradients by parameters and by Z: sums in the same order.
+    found = []
     for kernel in pairs(length):
         post = infer_sparse(X, Y, kernel, Z, "probit", "ep", tol=1e-10)
         at = post._solution.engine.evaluate(0)

@@ -20,7 +20,9 @@ def test_equal_rows_have_one_number():
     assert len(pairs) == known.max() + 1 == np.unique(equal_rows(X)).size == 64
     # Columns that change places make another row.
     assert equal_rows(np.array([[1.0, 2.0], [2.0, 1.0]])).tolist() in ([0, 1], [1, 0])
-    # Rows in parts have the same groups.
+
+
+def test_rows_in_parts_have_the_same_groups():
     zarr = pytest.importorskip("zarr")
     X = np.random.default_rng(1).integers(0, 9, (300, 2)).astype(np.float32)
     lazy = zarr.array(X, chunks=(64, 2))
