@@ -228,14 +228,12 @@ def displays(labels, line, counts):
 def test_legends_are_on_the_figure_and_every_display_draws_again(labels, line, counts, closed):
     for display in displays(labels, line, counts):
         display.figure_.canvas.draw()
-        for ax in [display.ax_, *display.ax_.child_axes]:
-            if (legend := ax.get_legend()) is None:
-                continue
+        axes = [display.ax_, *display.ax_.child_axes]
+        for legend in filter(None, [ax.get_legend() for ax in axes]):
             box, page = legend.get_window_extent(), display.figure_.bbox
-            assert not any(box.overlaps(a.bbox) for a in [display.ax_, *display.ax_.child_axes])
+            assert not any(box.overlaps(ax.bbox) for ax in axes)
             assert page.x0 <= box.x0 < box.x1 <= page.x1, type(display).__name__
             assert page.y0 <= box.y0 < box.y1 <= page.y1, type(display).__name__
-    for display in displays(labels, line, counts):
         before = {name: v for name, v in vars(display).items() if not name.endswith("_")}
         old, number = display.ax_, len(closed())
         assert display.plot() is display
