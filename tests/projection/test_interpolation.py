@@ -16,6 +16,7 @@ from qpruntime.projection.interpolation import (
     pack,
     pack_scaled,
     quintic,
+    quintic_weights,
 )
 from qpruntime.table_format.metadata import Axis
 from tests.tools.cases import every_case
@@ -26,6 +27,15 @@ EPS = np.finfo(float).eps
 
 def knots(start, stop, cells):
     return start + (stop - start) / cells * np.arange(-5, cells + 6)
+
+
+@every_case("t", [0.0, 5e-324, 0.1, 0.5, 0.97, 1.0 - EPS, 1.0])
+def test_weights(t):
+    basis = BSpline.basis_element(np.arange(7.0), extrapolate=False)
+    expected = [np.nan_to_num(basis(t + 5.0 - k)) for k in range(6)]
+    # Polynomials with coefficients up to 66/120: a few eps of the largest weight.
+    np.testing.assert_allclose(quintic_weights(t), expected, atol=4 * EPS)
+    assert sum(quintic_weights(t)) == pytest.approx(1.0, abs=4 * EPS)
 
 
 @pytest.mark.parametrize("row", [0, 1])

@@ -48,10 +48,10 @@ def fit_file(path):
     ended = Optimum(theta, -3.0, 4, 5, True, "converged", theta, theta)
     sites = Sites(rng.random(N), rng.standard_normal(N))
     place = Place(theta, rng.random((M, 2)))
-    FitFile(path, PROBLEM).write(FitState(1, place, (ended,), None, None, sites, state))
+    FitFile(path, PROBLEM).keep(FitState(1, place, (ended,), None, None, sites, state))
 
     def again():
-        found = FitFile(path, PROBLEM).read(N, 2)
+        found = FitFile(path, PROBLEM).state(N, 2)
         optima = [(one.value, one.message, one.theta.tolist()) for one in found.optima]
         place = found.place.theta.tolist(), found.place.Z.tolist()
         return found.stages, place, optima, [part.tolist() for part in found.sites], found.random
