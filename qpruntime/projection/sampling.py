@@ -307,7 +307,7 @@ class Site:
             projected,
             # The logarithm of a mean is low by half its relative variance.
             log_z=best + math.log(mean_w) + 0.5 * variance,
-            log_z_error=math.sqrt(variance),
+            log_z_error=np.asarray(math.sqrt(variance)),
         )
 
 

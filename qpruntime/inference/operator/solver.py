@@ -257,8 +257,9 @@ class LatentAlgebra(ABC):
 
     def predict(self, *new: Array) -> tuple[Array, Array]:
         """Return means and variances at points, given K_star (T, n) and the prior's."""
-        K_star, *prior = new
-        return predict_in_blocks(K_star, (*prior,), self.latent_weights, self.reduction)
+        K_star, variances, means = new
+        prior = variances, means
+        return predict_in_blocks(K_star, prior, self.latent_weights, self.reduction)
 
     def slope(self) -> Array:
         """Return the derivative of the log evidence by K with the sites fixed, shape (n, n)."""
@@ -374,5 +375,5 @@ class LatentPullback(DensePullback):
         # The variances are v_i = a' S a with S = (K^-1 + H)^-1, and dS = (I + K H)^-1 dK (I + H
         # K)^-1.
         rows, H = self._rows, self._rows.precision(self._tau)
-        across = np.linalg.solve((np.eye(len(H)) + self._K @ H).T, rows.back(np.eye(rows.n)))
+        across: Array = np.linalg.solve((np.eye(len(H)) + self._K @ H).T, rows.back(np.eye(rows.n)))
         return across, rows.back(self._weights)

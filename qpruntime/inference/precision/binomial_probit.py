@@ -16,7 +16,7 @@ from qpruntime._special import HALF_LOG_2PI, log_ndtr, probit_series
 from qpruntime._typing import Array, Floats
 from qpruntime.likelihoods import Likelihood, probit
 
-__all__ = ["held_trials", "level", "probit_trials"]
+__all__ = ["held_trials", "probit_trials"]
 
 # The density p(k, n|f) is Phi(f)^k Phi(-f)^(n - k), without a binomial coefficient. An observation
 # is a row of two columns, like one of the binomial, whose link is the logistic.
