@@ -37,7 +37,7 @@ from qpruntime.errors import InputError
 from qpruntime.execution.threads import alone
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.posterior import solution_of
-from qpruntime.inference.precision.posterior import Profile, profile, profiles_unless_normal
+from qpruntime.inference.precision.profile import Profile, profile, profiles_unless_normal
 from qpruntime.predictive.density import mixture_log_density
 from qpruntime.predictive.mixtures import Mixture, warn_of_far_tails
 

@@ -23,12 +23,12 @@ from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.multiclass.linalg import Layout
 from qpruntime.inference.multiclass.posterior import (
-    CORRECTED,
     RATIO,
     ClassPosterior,
     left_out_log_proba,
 )
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
+from qpruntime.inference.multiclass.solution import CORRECTED
 from qpruntime.inference.multiclass.sparse import SparseClassPosterior, settled_by_points
 from qpruntime.inference.sparse.rows import InducingInputs as Points
 from qpruntime.learning.inducing_points import clusters, levels_of, sample, units

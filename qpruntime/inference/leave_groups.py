@@ -13,7 +13,6 @@ from qpruntime.errors import InputError, NumericalError
 from qpruntime.inference.dense.solution import DenseSolution
 from qpruntime.inference.local.posterior import LocalPosterior
 from qpruntime.inference.markov.solution import SeriesSolution
-from qpruntime.inference.markov.streaming import joined_pieces
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.sparse.engine import Engine
 from qpruntime.inference.sparse.rows import divide
@@ -155,7 +154,7 @@ def _dense_rows(posterior: Posterior, solution: DenseSolution) -> _RowAccess:
 def _series_rows(posterior: Posterior, solution: SeriesSolution) -> _RowAccess:
     """Return access to rows of a series; rows of equal times share one latent value."""
     (tau, nu), mean, variance = posterior.sites, posterior.mean, posterior.variance
-    y = solution.series.y[np.argsort(joined_pieces(solution.pieces, "index"))]
+    y = solution.series.y[solution.back]
 
     def describe(members: Numbers) -> _Rows:
         shared = variance[members].mean(axis=1)[:, None, None]
@@ -173,7 +172,7 @@ def _sparse_rows(engine: Engine) -> _RowAccess:
     def describe(members: Numbers) -> _Rows:
         """Return moments and sites of rows, by their features."""
         phi, r = state.inducing.features(engine.rows.some(members.ravel()).X)
-        mean = (phi @ state.mean.astype(phi.dtype)).astype(float).reshape(members.shape)
+        mean = state.means(phi).reshape(members.shape)
         whitened = np.asarray(divide(phi, state.rounded), dtype=float).reshape(*members.shape, -1)
         tau, nu = all_tau[members], all_nu[members]
         r = np.asarray(r, dtype=float).reshape(members.shape)

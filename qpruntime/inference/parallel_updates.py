@@ -17,13 +17,14 @@ from qpruntime.inference.site_kernels import (
     change,
     propose,
 )
-from qpruntime.inference.sites import Counts, Sites
+from qpruntime.inference.sites import Counts, Sites, no_counts
 from qpruntime.inference.solver_protocol import SiteProblem, Solved
 from qpruntime.projection.site_kernel import EP
 from qpruntime.quadrature.sigma_star_kernels import OK
 
 __all__ = [
     "match",
+    "matched",
     "propose_all",
     "propose_each",
     "propose_matched",
@@ -42,23 +43,20 @@ def propose_matched(
     counts: Counts,
 ) -> tuple[Sites, Array, Array]:
     """Implement `Solved.propose` by the other methods of the contract."""
-    variance, kept = marginals
     for _ in range(steps):
-        sites = match_means(solved, problem, marginals, sites)
-    posterior = Marginals(solved.mean, variance, kept, solved.weights)
+        nu = matched(problem, Marginals(solved.mean, *marginals, solved.weights), sites)
+        solved.relocate(nu)
+        sites = Sites(sites.tau, nu)
+    posterior = Marginals(solved.mean, *marginals, solved.weights)
     return sites, *propose_all(problem, problem.rules(), posterior, sites, counts)
 
 
-def match_means(
-    solved: Solved, problem: SiteProblem, marginals: tuple[Array, Array], sites: Sites
-) -> Sites:
-    """Move nu so that marginal means equal projected means, with tau and the variances fixed."""
-    posterior, nu = Marginals(solved.mean, *marginals, solved.weights), sites.nu.copy()
-    rules, ignored = problem.matching(), np.zeros(3, dtype=np.int64)
-    changes = propose_all(problem, rules, posterior, sites, ignored)
-    match(rules[2], (*posterior,), (sites.tau, nu), (*changes,))
-    solved.relocate(nu)
-    return Sites(sites.tau, nu)
+def matched(problem: SiteProblem, marginals: Marginals, sites: Sites) -> Array:
+    """Return the nu (N,) that would each alone match its site's mean, with tau fixed."""
+    rules, nu = problem.matching(), sites.nu.copy()
+    changes = propose_all(problem, rules, marginals, sites, no_counts())
+    match(rules[2], (*marginals,), (sites.tau, nu), (*changes,))
+    return nu
 
 
 def propose_all(

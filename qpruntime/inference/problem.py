@@ -25,7 +25,16 @@ from qpruntime.projection.projector import Projector
 from qpruntime.projection.site_kernel import Source, raise_status
 from qpruntime.quadrature.sigma_star_kernels import OK, PlainFunctions
 
-__all__ = ["Observed", "Problem", "check_mean", "check_powers", "check_sites", "covariance"]
+__all__ = [
+    "MEAN_TOLERANCE",
+    "Observed",
+    "Problem",
+    "check_mean",
+    "check_powers",
+    "check_prior",
+    "check_sites",
+    "covariance",
+]
 
 
 @restorable("problem/1")
@@ -57,15 +66,12 @@ class Problem:
     @property
     def functions(self) -> PlainFunctions:
         """Functions of the likelihood for kernels; powers other than 1 need the adaptive rule."""
-        if self.power == 1.0 and self.weights is None:
-            return self.projector.functions
-        return self.projector.likelihood.functions(powers=True)
+        return self.projector.functions_of(self.power == 1.0 and self.weights is None)
 
     @property
     def nonnegative(self) -> bool:
         """True if no site precision can be negative."""
-        concave = self.projector.likelihood.log_concave and self.projector.method != "wp"
-        return self.bounded or concave
+        return self.bounded or self.projector.nonnegative
 
     @cached_property
     def observations(self) -> tuple[Array, Array]:
@@ -100,7 +106,7 @@ class Problem:
         functions, _, power, nonnegative = self._rules
         return functions, source, power, nonnegative
 
-    def check(self, status: int, site: int, failure: Array) -> None:
+    def check(self, status: int, site: int, failure: Array | tuple[float, float]) -> None:
         """Raise the error that a kernel's status means; `failure` holds the cavity (mean, std)."""
         if status != OK:
             likelihood, table = self.projector.likelihood, self.projector.table
@@ -116,7 +122,20 @@ def _kernel_array(values: Array) -> Array:
 # --- Observed data
 
 #: Relative tolerance between posterior means by which two covariances count as equal.
-_MEAN_TOLERANCE = 1e-6
+MEAN_TOLERANCE = 1e-6
+
+
+def check_prior(with_K: Array, mean: Array, std: Array, site: str) -> None:
+    """Raise `InputError` if the posterior mean with a covariance K is not that of the inference.
+
+    The means and standard deviations have one shape; `site` names one of them in the message.
+    """
+    gap = np.abs(with_K - mean)
+    if not (gap <= MEAN_TOLERANCE * (np.abs(mean) + std)).all():
+        raise InputError(
+            f"K is not the prior covariance of this posterior: with it the posterior mean of "
+            f"{site} {int(np.argmax(gap))} would be off by {gap.max():.3g}"
+        )
 
 
 @restorable("observed/1")
@@ -164,12 +183,8 @@ class Observed:
         matrix, _ = covariance(K)
         if matrix.shape != (mean.size, mean.size):
             raise InputError(f"K must have shape {(mean.size, mean.size)}, got {matrix.shape}")
-        gap = np.abs(self.prior + matrix @ weights - mean)
-        if not (gap <= _MEAN_TOLERANCE * (np.abs(mean) + np.sqrt(matrix.diagonal()))).all():
-            raise InputError(
-                f"K is not the prior covariance of this posterior: with it the posterior mean of "
-                f"site {int(np.argmax(gap))} would be off by {gap.max():.3g}"
-            )
+        std = np.sqrt(matrix.diagonal())
+        check_prior(self.prior + matrix @ weights, mean, std, "site")
         return replace(self, K=matrix)
 
 

@@ -103,24 +103,16 @@ RATIONAL_QUADRATIC_PARTS = KernelParts(
 
 # --- Matérn of half-integer nu
 #
-# Their files say the polynomials once, `profile`, for arrays and compiled loops alike.
+# `profile` says the polynomials once, for arrays and compiled loops alike.
 
 # Distances beyond this may be infinite, and the exponential is 0.
 _FAR = 1e4
+Shape = Callable[[Kernel, Array, bool], tuple[Array, Array]]
 
 
-def half_integer(
-    twice_nu: int, profile: Callable[[Any, Any], tuple[Any, Any]], states: States
-) -> KernelParts:
-    """Return the parts of a Matérn kernel; `profile` takes u = sqrt(2 nu) r and exp(-u)."""
+def half_integer(twice_nu: int, shape: Shape, states: States) -> KernelParts:
+    """Return the parts of a Matérn kernel with this `KernelParts.shape`."""
     rate = math.sqrt(float(twice_nu))
-
-    def shape(kernel: Kernel, squares: Array, slope: bool) -> tuple[Array, Array]:
-        u = np.sqrt(squares, out=squares)
-        u *= rate
-        e = np.exp(-u)
-        np.minimum(u, _FAR, out=u)
-        return profile(u, e)
 
     def state_space(kernel: Kernel) -> Factor:
         return Factor(states, rate / one_length(kernel), "length_scale")
@@ -131,6 +123,20 @@ def half_integer(
     return KernelParts(
         shape=shape, state_space=state_space, frequencies=frequencies, compiled=states.kind
     )
+
+
+def shape_of(twice_nu: int, profile: Callable[[Any, Any], tuple[Any, Any]]) -> Shape:
+    """Return the shape of a `profile`, which takes u = sqrt(2 nu) r and exp(-u)."""
+    rate = math.sqrt(float(twice_nu))
+
+    def shape(kernel: Kernel, squares: Array, slope: bool) -> tuple[Array, Array]:
+        u = np.sqrt(squares, out=squares)
+        u *= rate
+        e = np.exp(-u)
+        np.minimum(u, _FAR, out=u)
+        return profile(u, e)
+
+    return shape
 
 
 def student(freedom: float, count: int, rng: np.random.Generator) -> Array:
@@ -164,7 +170,9 @@ def matern_5_bends(kernel: Kernel, r: Array) -> tuple[Array, Array, Array, Array
 
 #: `profile` for compiled loops.
 matern_5_value_and_slope = contracted(matern_5_profile)
-MATERN_5_PARTS = replace(half_integer(5, matern_5_profile, MATERN_5_STATES), bends=matern_5_bends)
+MATERN_5_PARTS = replace(
+    half_integer(5, shape_of(5, matern_5_profile), MATERN_5_STATES), bends=matern_5_bends
+)
 
 
 @kernel
@@ -211,7 +219,7 @@ def matern_3_profile(u: Any, e: Any) -> tuple[Any, Any]:
 
 #: `profile` for compiled loops.
 matern_3_value_and_slope = contracted(matern_3_profile)
-MATERN_3_PARTS = half_integer(3, matern_3_profile, MATERN_3_STATES)
+MATERN_3_PARTS = half_integer(3, shape_of(3, matern_3_profile), MATERN_3_STATES)
 
 
 @kernel
@@ -244,22 +252,7 @@ def matern_1_shape(kernel: Kernel, squares: Array, slope: bool) -> tuple[Array, 
     return e, g
 
 
-def matern_1_state_space(kernel: Kernel) -> Factor:
-    """Return the Ornstein-Uhlenbeck process."""
-    return Factor(MATERN_1_STATES, 1.0 / one_length(kernel), "length_scale")
-
-
-def matern_1_frequencies(kernel: Kernel, count: int, rng: np.random.Generator) -> Array:
-    """They have a Cauchy distribution."""
-    return student(1.0, count, rng)
-
-
-MATERN_1_PARTS = KernelParts(
-    shape=matern_1_shape,
-    state_space=matern_1_state_space,
-    frequencies=matern_1_frequencies,
-    compiled=MATERN_1,
-)
+MATERN_1_PARTS = half_integer(1, matern_1_shape, MATERN_1_STATES)
 
 
 # --- Squared exponential: exp(-r^2/2); approximate states
@@ -366,7 +359,7 @@ _NEAR, _MATERN_FAR = 1e-10, 1e4
 
 def matern(kernel: Kernel) -> KernelParts:
     """Return what is known of this Matérn kernel."""
-    return _FILES.get(float(kernel.nu), _OTHERS)
+    return _BY_NU.get(float(kernel.nu), _OTHERS)
 
 
 def matern_shape(kernel: Kernel, squares: Array, slope: bool) -> tuple[Array, Array]:
@@ -394,7 +387,7 @@ def matern_state_space(kernel: Kernel) -> Factor:
 _OTHERS = KernelParts(
     shape=matern_shape, frequencies=matern_frequencies, state_space=matern_state_space
 )
-_FILES = {
+_BY_NU = {
     0.5: MATERN_1_PARTS,
     1.5: MATERN_3_PARTS,
     2.5: MATERN_5_PARTS,

@@ -31,7 +31,7 @@ from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.multiclass.solver import ClassPrior
 from qpruntime.inference.posterior import Posterior
 from qpruntime.inference.problem import Problem
-from qpruntime.inference.sites import Sites
+from qpruntime.inference.sites import Sites, no_sites
 from qpruntime.kernels.derivative_covariance import DerivativeRows, contract, covariance
 from qpruntime.kernels.gradients import covariance_function, quickest
 from qpruntime.kernels.state_space import NotMarkov, StateSpace, state_space
@@ -452,8 +452,7 @@ class SeriesObjective(Objective):
             series = replace(series, projector=projector)
         guess = self._extrapolation.guess(theta)
         n = series.t.size
-        sites = Sites(np.zeros(n), np.zeros(n)) if guess is None else guess
-        sites = Sites(*(s.copy() for s in sites))
+        sites = no_sites(n) if guess is None else Sites(*(s.copy() for s in guess))
         rows = Rows(series, space, sites)
         end = settle(rows, Limits(self.tolerance(), self.max_sweeps, 1.0), warm=guess is not None)
         is_free = series.projector.likelihood.log_concave or not self.learn
@@ -567,11 +566,9 @@ class Joint:
         """Return the posterior under one kernel for all classes; warn if it has not settled."""
         settings, words = self.settings, self.layout.words
         problem = problem_of(kernel(data.X)[None], self.layout, data.projector)
-        try:
+        with self.layout.naming_sites():
             end = settle_fast(
                 problem, tol=settings.tol, max_sweeps=settings.max_sweeps, sites=sites
             )
             warn_unsettled(end, settings.tol, self.layout.sites, of_estimator=True, words=words)
             return joint_posterior(problem, end)
-        except NumericalError as error:
-            raise NumericalError(words(str(error))) from error

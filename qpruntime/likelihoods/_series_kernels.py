@@ -20,6 +20,7 @@ __all__ = [
     "expm1_less",
     "log1p_less",
     "log_peak",
+    "logistic",
     "softplus",
     "softplus_expected",
     "stirling_error",
@@ -90,6 +91,13 @@ _STEP_U, _STEP_W = 0.11, 0.4
 def softplus(x: float) -> float:
     """log(1 + e^x)."""
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+@kernel
+def logistic(x: float) -> float:
+    """1/(1 + e^-x), whichever sign x has."""
+    t = math.exp(-abs(x))
+    return 1.0 / (1.0 + t) if x >= 0.0 else t / (1.0 + t)
 
 
 @kernel

@@ -9,8 +9,9 @@ import math
 
 from qpruntime._numba import kernel
 from qpruntime._pointers import MOMENTS, SPLIT, Pointer
-from qpruntime._special import log_ndtr, probit_series
+from qpruntime._special import log_ndtr
 from qpruntime._typing import Array, Floats
+from qpruntime.likelihoods import probit
 from qpruntime.likelihoods._unimodal_kernels import log_sum, mixed, one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.likelihoods.responses import signs
@@ -19,6 +20,9 @@ from qpruntime.quadrature.adaptive_kernels import adaptive_rule
 __all__ = ["likelihood"]
 
 # theta has flip, then the logarithms of flip and of 1 - 2 flip.
+
+#: Moments of labels that are never wrong.
+_sure = kernel(probit._moments)
 
 
 def _constants(flip: float) -> Floats:
@@ -48,13 +52,8 @@ def _frame(mu: float, sigma: float, y: float, theta: Array, power: float) -> Flo
 
 
 def _moments(mu: float, sigma: float, y: float, theta: Array) -> tuple[float, float, float]:
-    s2 = sigma * sigma
-    root = math.sqrt(1.0 + s2)
-    z = y * mu / root
-    r, r_plus_z, v = probit_series(z)
-    mean = y * (z + s2 * r_plus_z) / root if z < 0.0 else mu + y * s2 * r / root
-    variance = s2 / (1.0 + s2) * (1.0 + s2 * v)
-    return mixed(theta[1], mu, sigma, theta[2] + log_ndtr(z), mean, variance)
+    log_z, mean, variance = _sure(mu, sigma, y, theta)
+    return mixed(theta[1], mu, sigma, theta[2] + log_z, mean, variance)
 
 
 likelihood = Likelihood(

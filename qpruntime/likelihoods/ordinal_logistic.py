@@ -15,7 +15,7 @@ from qpruntime._numba import kernel
 from qpruntime._pointers import MOMENTS, SPLIT, Pointer
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
-from qpruntime.likelihoods._series_kernels import softplus
+from qpruntime.likelihoods._series_kernels import logistic, softplus
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.base import Powers
 from qpruntime.likelihoods.ordinal import (
@@ -52,13 +52,6 @@ def log_level(f: float, y: float, theta: Array) -> float:
         if high < math.inf:
             log_p += math.log(-math.expm1(low - high))
     return log_p
-
-
-@kernel
-def logistic(x: float) -> float:
-    """1/(1 + e^-x)."""
-    small = math.exp(-abs(x))
-    return (1.0 if x > 0.0 else small) / (1.0 + small)
 
 
 @kernel

@@ -11,7 +11,13 @@ from qpruntime._numba import kernel
 from qpruntime._pointers import LANDMARK, MOMENTS, RULE, SPLIT, LatePointer, Pointer
 from qpruntime._special import HALF_LOG_2PI
 from qpruntime._typing import Array, Floats
-from qpruntime.likelihoods._series_kernels import bent, bent_frame, bent_moments, softplus
+from qpruntime.likelihoods._series_kernels import (
+    bent,
+    bent_frame,
+    bent_moments,
+    logistic,
+    softplus,
+)
 from qpruntime.likelihoods._unimodal_kernels import one_peak_frame, one_peak_moments
 from qpruntime.likelihoods.base import Likelihood, Powers
 from qpruntime.likelihoods.distributions import SciPyResponse
@@ -242,13 +248,6 @@ def log_span(family: int, a: float, b: float) -> float:
 
 
 @kernel
-def logistic_of(x: float) -> float:
-    """1/(1 + e^-x), whichever sign x has."""
-    t = math.exp(-abs(x))
-    return 1.0 / (1.0 + t) if x >= 0.0 else t / (1.0 + t)
-
-
-@kernel
 def span_slopes(span: Span, f: float) -> tuple[float, float]:
     """d/df of log P, to the power, and its -d^2/df^2.
 
@@ -271,13 +270,13 @@ def span_slopes(span: Span, f: float) -> tuple[float, float]:
             curvature += share * (share * (grown + 1.0) - 1.0)
     else:
         if a > -math.inf:
-            p = logistic_of(a)
+            p = logistic(a)
             rate += p
-            curvature += p * logistic_of(-a)
+            curvature += p * logistic(-a)
         if b < math.inf:
-            p = logistic_of(-b)
+            p = logistic(-b)
             rate -= p
-            curvature += p * logistic_of(b)
+            curvature += p * logistic(b)
     unit = span.power / span.scale
     return unit * rate, unit * curvature / span.scale
 

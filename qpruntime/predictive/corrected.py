@@ -14,17 +14,15 @@ from qpruntime._memory import PointError
 from qpruntime._typing import Array
 from qpruntime.inference.corrections.marginals import CorrectedMarginals
 from qpruntime.likelihoods.responses import LARGEST_COUNT
+from qpruntime.predictive.counts import MAX_EXPONENT
 from qpruntime.predictive.inversion import integer_quantiles
 
 __all__ = ["counts_by_grid", "rates_by_grid", "signs_by_grid"]
 
-#: Largest exponent of a rate.
-_MOST = 700.0
-
 
 def rate_of(f: Array, link: str) -> Array:
     """Rate of a latent value that has taken in the exposure."""
-    return f * f if link == "square" else np.exp(np.minimum(f, _MOST))
+    return f * f if link == "square" else np.exp(np.minimum(f, MAX_EXPONENT))
 
 
 def rates_by_grid(found: CorrectedMarginals, link: str) -> tuple[Array, Array]:

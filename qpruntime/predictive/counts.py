@@ -27,6 +27,7 @@ __all__ = [
     "COUNTS",
     "DISPERSED",
     "LINKS",
+    "MAX_EXPONENT",
     "DispersedRate",
     "GammaRate",
     "count_component",
@@ -119,8 +120,8 @@ def exposures(exposure: ArrayLike | None, n: int) -> Array:
 # Steps in f where the incomplete beta function is wide, and in units of its width where it is not.
 # It has singularities at pi i from the real axis: errors are exp(-2 pi^2/step).
 _WIDE, _SHARP = 0.5, 0.35
-# Largest exponent of a rate.
-_MOST = 700.0
+#: Largest exponent of a rate.
+MAX_EXPONENT = 700.0
 # Rates and nodes that are looked at at a time, for the sake of memory.
 _PRODUCTS = 1_000_000
 
@@ -157,7 +158,7 @@ def dispersed_tail(rate: DispersedRate, y: Array, upper: bool) -> Array:
         weights = np.exp(-0.5 * z * z)
         f = rate.mean[batch, None] + rate.std[batch, None] * z
         # Share of e^f in e^f + r, without overflow.
-        t = np.exp(np.clip(np.log(r[batch, None]) - f, -_MOST, _MOST))
+        t = np.exp(np.clip(np.log(r[batch, None]) - f, -MAX_EXPONENT, MAX_EXPONENT))
         a, b = shape[batch, None], r[batch, None]
         p = betainc(a, b, 1.0 / (1.0 + t)) if upper else betainc(b, a, t / (1.0 + t))
         out[batch] = (p * weights).sum(axis=1) / weights.sum()

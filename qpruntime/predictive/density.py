@@ -94,7 +94,7 @@ def mixture_log_density(likelihoods: Sequence[Likelihood], mixture: Mixture, y: 
     densities = []
     for likelihood, mean, variance in zip(likelihoods, *mixture[:2], strict=True):
         observing, numbers = likelihood.observing(y)
-        densities.append(log_density(observing, mean, wide(variance), numbers))
+        densities.append(log_density(observing, mean, variance, numbers))
     return np.asarray(logsumexp(np.array(densities), axis=0, b=mixture.weights[:, None]))
 
 

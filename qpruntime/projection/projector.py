@@ -38,6 +38,7 @@ from qpruntime.projection.site_kernel import (
     project_many,
 )
 from qpruntime.projection.table import Table
+from qpruntime.quadrature.sigma_star_kernels import PlainFunctions
 from qpruntime.table_format.metadata import LARGEST, MOST_OUTCOMES, SMALLEST
 
 __all__ = [
@@ -177,6 +178,15 @@ class Projector:
         # Addresses of compiled functions mean nothing in another process.
         table = self.table or "exact"
         return Projector, (self.likelihood, self.method, None if self._automatic else table, self.p)
+
+    @property
+    def nonnegative(self) -> bool:
+        """True if no site precision can be negative."""
+        return bool(self.likelihood.log_concave and self.method != "wp")
+
+    def functions_of(self, unraised: bool) -> PlainFunctions:
+        """Return the likelihood's functions for kernels, for powers of 1 only if `unraised`."""
+        return self.functions if unraised else self.likelihood.functions(powers=True)
 
     def observing(self, y: ArrayLike) -> tuple[Projector, NDArray[np.float64]]:
         """Return the projector and encoded observations, as `Likelihood.observing` does."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
@@ -36,6 +38,10 @@ __all__ = [
     "DenseSolved",
     "DenseState",
     "Triangle",
+    "along_change",
+    "evidence_slope",
+    "finite_solution",
+    "predict_in_blocks",
 ]
 
 
@@ -108,6 +114,68 @@ def finite_solution(weights: Array, mean: Array) -> tuple[Array, Array]:
             "each other; add jitter to its diagonal"
         )
     return weights, mean
+
+
+def predict_in_blocks(
+    K_star: Array,
+    prior: tuple[Array, Array],
+    weights: Array,
+    reduction: Callable[[Array], Array],
+) -> tuple[Array, Array]:
+    """Return latent means and variances of T points, or raise an error if they are not finite.
+
+    Parameters
+    ----------
+    K_star : ndarray, shape (T, n)
+        Prior covariances of the points with what `weights`, shape (n,), multiply.
+    prior : tuple of ndarray
+        Prior variances and means of the points.
+    reduction : callable
+        Returns prior minus posterior variances, given some rows of `K_star`.
+    """
+
+    def moments(block: slice) -> tuple[Array, Array]:
+        rows = K_star[block]
+        if not np.isfinite(rows).all():
+            finite(K_star, "K_star")
+        with np.errstate(over="ignore", invalid="ignore"):
+            return rows @ weights, reduction(rows)
+
+    mean, reduced = in_blocks(moments, len(K_star), weights.size)
+    variance = np.maximum(prior[0] - reduced, 0.0)
+    mean += prior[1]
+    if not (np.isfinite(mean).all() and np.isfinite(variance).all()):
+        raise NumericalError(
+            "a prediction is beyond double precision: K_star does not belong to this "
+            "posterior, or the latent function has to be rescaled"
+        )
+    return mean, variance
+
+
+def evidence_slope(weights: Array, inner: Array) -> Array:
+    """Return the derivative of the log evidence by K, (N, N) (Rasmussen & Williams, 5.27).
+
+    `weights` are K^-1 (mean - prior mean), shape (N,), and `inner` is (K + diag(1/tau))^-1.
+    """
+    slope = np.outer(weights, weights)
+    slope -= inner
+    slope *= 0.5
+    return slope
+
+
+def along_change(slope: Array, change: Array) -> Array | float:
+    """Return the change of the log evidence with that of K, (N, N) or (N, N, p), given its slope.
+
+    Raises
+    ------
+    NumericalError
+        If it is not finite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        gradient = np.tensordot(slope, change, axes=([0, 1], [0, 1]))
+    if not np.isfinite(gradient).all():
+        raise NumericalError("the gradient is beyond double precision: rescale dK")
+    return float(gradient) if gradient.ndim == 0 else gradient
 
 
 class Triangle:
@@ -413,9 +481,7 @@ class CholeskyFactor(Triangle):
     def slope(self) -> Array:
         """Return the derivative of the log evidence by K, (N, N) (Rasmussen & Williams, 5.27)."""
         if self.negative.size:
-            slope = np.outer(self.weights, self.weights) - self.inner()
-            slope *= 0.5
-            return slope
+            return evidence_slope(self.weights, self.inner())
         return half_difference(self.weights, self.root, self._inverse_half().T)
 
 
@@ -562,27 +628,11 @@ class DenseState(Triangle):
                 f"K_star must have shape (T, {self.root.size}), one column per training point; "
                 f"got {K_star.shape}"
             )
-
-        def moments(block: slice) -> tuple[Array, Array]:
-            rows = K_star[block]
-            if not np.isfinite(rows).all():
-                finite(K_star, "K_star")
-            with np.errstate(over="ignore", invalid="ignore"):
-                return rows @ self.weights, self.reduction(rows)
-
-        centre, reduction = in_blocks(moments, len(K_star), self.root.size)
-        prior, offset = finite(k_star_diag, "k_star_diag"), finite(mean, "mean")
-        for name, values in (("k_star_diag", prior), ("mean", offset)):
-            if values.shape not in ((), centre.shape):
-                raise InputError(f"{name} must have shape {centre.shape}, got {values.shape}")
-        centre += offset
-        variance = np.maximum(prior - reduction, 0.0)
-        if not (np.isfinite(centre).all() and np.isfinite(variance).all()):
-            raise NumericalError(
-                "a prediction is beyond double precision: K_star does not belong to this "
-                "posterior, or the latent function has to be rescaled"
-            )
-        return centre, variance
+        prior, shape = (finite(k_star_diag, "k_star_diag"), finite(mean, "mean")), (len(K_star),)
+        for name, values in zip(("k_star_diag", "mean"), prior, strict=True):
+            if values.shape not in ((), shape):
+                raise InputError(f"{name} must have shape {shape}, got {values.shape}")
+        return predict_in_blocks(K_star, prior, self.weights, self.reduction)
 
     def evidence_gradient(self, dK: ArrayLike) -> Array | float:
         """Return the gradient of the log evidence, given the derivative of K; see `Posterior`."""
@@ -590,12 +640,7 @@ class DenseState(Triangle):
         n = self.mean.size
         if dK.shape[:2] != (n, n):
             raise InputError(f"dK must begin with {(n, n)}, got shape {dK.shape}")
-        inner = np.outer(self.weights, self.weights) - self.inner()
-        with np.errstate(over="ignore", invalid="ignore"):
-            gradient = 0.5 * np.tensordot(inner, dK, axes=([0, 1], [0, 1]))
-        if not np.isfinite(gradient).all():
-            raise NumericalError("the gradient is beyond double precision: rescale dK")
-        return float(gradient) if gradient.ndim == 0 else gradient
+        return along_change(evidence_slope(self.weights, self.inner()), dK)
 
     def __getstate__(self) -> dict[str, object]:
         packed, _ = dtrttp(self.lower, uplo="L")

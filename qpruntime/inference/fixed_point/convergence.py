@@ -12,7 +12,7 @@ import numpy as np
 from qpruntime._restorable import restorable
 from qpruntime._validation import number, whole
 from qpruntime.errors import ConvergenceWarning, NumericalError, warn
-from qpruntime.inference.sites import Counts
+from qpruntime.inference.sites import Counts, no_counts
 
 __all__ = [
     "DEFAULT_MAX_SWEEPS",
@@ -174,7 +174,7 @@ class Trace:
     """
 
     history: list[float] = field(default_factory=list)
-    counts: Counts = field(default_factory=lambda: np.zeros(3, dtype=np.int64))
+    counts: Counts = field(default_factory=no_counts)
     damped: int = 0
 
 

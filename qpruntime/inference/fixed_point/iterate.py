@@ -22,8 +22,14 @@ from qpruntime.inference.fixed_point.schedules import (
 from qpruntime.inference.parallel_updates import propose_all
 from qpruntime.inference.problem import Problem
 from qpruntime.inference.site_kernels import cavity, site_terms
-from qpruntime.inference.sites import ImproperPosterior, Sites, no_sites, without_negative
-from qpruntime.projection.site_kernel import BEYOND, raise_status
+from qpruntime.inference.sites import (
+    ImproperPosterior,
+    Sites,
+    no_counts,
+    no_sites,
+    without_negative,
+)
+from qpruntime.projection.site_kernel import BEYOND
 from qpruntime.quadrature.sigma_star_kernels import OK
 
 __all__ = [
@@ -106,8 +112,7 @@ def settle(
 
 def count_held(problem: Problem, end: Settled) -> int:
     """Count the sites whose precision would turn negative if it were free."""
-    ignored = np.zeros(3, dtype=np.int64)
-    unbound = propose_all(problem, problem.rules(), end.marginals, end.sites, ignored)
+    unbound = propose_all(problem, problem.rules(), end.marginals, end.sites, no_counts())
     return int(np.sum((end.sites.tau + unbound.tau) * end.variance < -HELD))
 
 
@@ -270,14 +275,8 @@ def log_evidence(problem: Problem, end: Settled) -> tuple[float, Array]:
     )
     if status == BEYOND:
         marginals = end.marginals
-        mu, sigma = cavity(
-            marginals.kept[site],
-            marginals.variance[site],
-            marginals.mean[site],
-            marginals.pull[site],
-        )
-        projector = problem.projector
-        raise_status(status, projector.likelihood, mu, sigma, problem.y[site], projector.table)
+        mean, variance, kept, pull = (values[site] for values in marginals)
+        problem.check(status, site, cavity(kept, variance, mean, pull))
     if status != OK:
         problem.projector.likelihood.raise_failure()
         raise NumericalError(

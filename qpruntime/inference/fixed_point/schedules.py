@@ -404,7 +404,7 @@ def farthest(step: Array) -> int:
 # --- Loop of sweeps
 
 #: Counts without any table lookup or skipped update.
-NONE = np.zeros(3, dtype=np.int64)
+NONE = no_counts()
 
 
 class Swept(NamedTuple):

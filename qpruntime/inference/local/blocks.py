@@ -19,7 +19,7 @@ from qpruntime.execution.threads import Threads, one_blas_thread
 from qpruntime.inference.local.linalg import marginals, products, without_sites
 from qpruntime.inference.local.neighbours import distinct, metric, neighbours_of
 from qpruntime.inference.local.storage import in_parts, taken
-from qpruntime.inference.sites import Sites
+from qpruntime.inference.sites import Sites, without_negative
 from qpruntime.inference.sparse.rows import Held, InducingInputs, Rows, divide
 from qpruntime.kernels.cross_covariance import cross_covariance, diagonal
 from qpruntime.kernels.registry import Added, Multiplied, Node, Seen, read
@@ -493,13 +493,9 @@ class Places:
         if len(first) == len(X):
             # All rows differ and keep their order.
             first = group = np.arange(len(X))
-        is_nonnegative = sites.tau >= 0.0
-        nonnegative = Sites(
-            np.where(is_nonnegative, sites.tau, 0.0), np.where(is_nonnegative, sites.nu, 0.0)
-        )
         order = np.argsort(group, kind="stable")
         begin = np.searchsorted(group[order], np.arange(len(first) + 1))
-        return cls(taken(X, first), group, order, begin, nonnegative, noise[first])
+        return cls(taken(X, first), group, order, begin, without_negative(sites), noise[first])
 
     def ordered(self, order: Numbers) -> Places:
         """Return the places in a new order, with place ``order[p]`` as number p."""

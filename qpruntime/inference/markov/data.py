@@ -171,15 +171,12 @@ class SortedSeries:
     @property
     def nonnegative(self) -> bool:
         """True if no site precision can be negative."""
-        concave = self.projector.likelihood.log_concave and self.projector.method != "wp"
-        return bool(self.bounded or concave)
+        return self.bounded or self.projector.nonnegative
 
     @property
     def functions(self) -> PlainFunctions:
         """Functions of the likelihood for kernels; powers other than 1 need another rule."""
-        if self.plain:
-            return self.projector.functions
-        return self.projector.likelihood.functions(powers=True)
+        return self.projector.functions_of(self.plain)
 
 
 _FIELDS = ("t", "y", "prior", "weights", "scale", "power", "bounded", "before")

@@ -25,8 +25,9 @@ from qpruntime.inference.fixed_point.iterate import log_evidence, settle
 from qpruntime.inference.fixed_point.schedules import Settled
 from qpruntime.inference.infer import infer
 from qpruntime.inference.multiclass.linalg import Layout
-from qpruntime.inference.multiclass.posterior import ClassPosterior, ClassSolution, priors
+from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.multiclass.site_kernels import leave_rows_out
+from qpruntime.inference.multiclass.solution import ClassSolution, priors
 from qpruntime.inference.multiclass.solver import ClassPrior, ClassSolved
 from qpruntime.inference.posterior import Posterior, report_of
 from qpruntime.inference.problem import Problem, check_sites
@@ -138,12 +139,10 @@ def infer_classes(
         )
         return replace(joined(post, covariances, layout), jitter=jitter)
     problem = problem_of(covariances, layout, Projector("probit", method, None, None))
-    try:
+    with layout.naming_sites():
         end = settle(problem, limits, order="parallel", sites=start)
         warn_unsettled(end, limits.tol, layout.sites, words=layout.words)
         return concluded(problem, end, jitter)
-    except NumericalError as error:
-        raise NumericalError(layout.words(str(error))) from error
 
 
 def require_blocks(K: ArrayLike, n_classes: int | None = None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +97,14 @@ class Layout:
             return f"the site of row {self.rows[site]} and class {self.others[site]}"
 
         return re.sub(r"\bsite (\d+)", named, text)
+
+    @contextmanager
+    def naming_sites(self) -> Iterator[None]:
+        """Replace sites by row and class in the message of a `NumericalError`."""
+        try:
+            yield
+        except NumericalError as error:
+            raise NumericalError(self.words(str(error))) from error
 
 
 # --- Linear algebra under diagonal sites

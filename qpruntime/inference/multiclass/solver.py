@@ -17,7 +17,7 @@ from qpruntime.inference.dense import blas
 from qpruntime.inference.dense.cholesky_kernels import mirror_upper
 from qpruntime.inference.multiclass.linalg import Blocks, Layout, slope_of
 from qpruntime.inference.multiclass.site_kernels import visit_rows
-from qpruntime.inference.parallel_updates import match, propose_all
+from qpruntime.inference.parallel_updates import matched, propose_all
 from qpruntime.inference.site_kernels import Marginals
 from qpruntime.inference.sites import Counts, ImproperPosterior, Sites
 from qpruntime.inference.solver_protocol import Prior, Pullback, SiteProblem, Solved
@@ -360,7 +360,7 @@ def settle_means(
     """Move nu until marginal means equal projected ones, in at most `most` steps."""
     tau, nu = sites
     mean, pull = solved.mean, solved.weights
-    lacking = _lacking(problem, Marginals(mean, *marginals, pull), sites)
+    lacking = matched(problem, Marginals(mean, *marginals, pull), sites) - nu
     for _ in range(most):
         begun = nu, *solved.solution()
         solved.relocate(nu + lacking)
@@ -374,7 +374,8 @@ def settle_means(
                 *marginals,
                 pull + share * (end_pull - pull),  # noqa: B023
             )
-            return _lacking(problem, moved_marginals, Sites(tau, nu + share * lacking))  # noqa: B023
+            moved = nu + share * lacking  # noqa: B023
+            return matched(problem, moved_marginals, Sites(tau, moved)) - moved
 
         share, further = 1.0, ahead(1.0)
         low, high = (0.0, slope), (1.0, float(way @ further))
@@ -395,13 +396,3 @@ def settle_means(
         if not float(step @ step) > _NEAR**2 * step.size:
             break
     return Sites(tau, nu)
-
-
-def _lacking(problem: SiteProblem, marginals: Marginals, sites: Sites) -> Array:
-    """Return the change of each site's nu that alone would match its mean."""
-    rules, ignored = problem.matching(), np.zeros(3, dtype=np.int64)
-    changes = propose_all(problem, rules, marginals, sites, ignored)
-    nu = sites.nu.copy()
-    match(rules[2], (*marginals,), (sites.tau, nu), (*changes,))
-    nu -= sites.nu
-    return nu

@@ -24,8 +24,9 @@ from qpruntime.inference.fixed_point.iterate import log_evidence, settle
 from qpruntime.inference.fixed_point.schedules import Settled
 from qpruntime.inference.multiclass.infer import layout_of, left_out_of, start_of
 from qpruntime.inference.multiclass.linalg import Layout
-from qpruntime.inference.multiclass.posterior import ClassPosterior, SettledClasses
+from qpruntime.inference.multiclass.posterior import ClassPosterior
 from qpruntime.inference.multiclass.probability_kernels import log_probabilities
+from qpruntime.inference.multiclass.solution import SettledClasses
 from qpruntime.inference.multiclass.sparse_linalg import PointPrior, PointSolved, features_of
 from qpruntime.inference.posterior import report_of
 from qpruntime.inference.problem import Problem
@@ -160,13 +161,11 @@ def settled_by_points(
     require_points(len(X), inducing[0].size, layout.classes, len(inducing))
     prior = PointPrior(features_of(inducing, X, layout.classes), layout)
     problem = Problem(prior, np.ones(layout.sites), projector)
-    try:
+    with layout.naming_sites():
         end = settle(problem, limits, order="parallel", sites=start)
         words, named = layout.words, of_estimator
         warn_unsettled(end, limits.tol, layout.sites, of_estimator=named, words=words)
         return _concluded(problem, end, layout, inducing)
-    except NumericalError as error:
-        raise NumericalError(layout.words(str(error))) from error
 
 
 def _concluded(

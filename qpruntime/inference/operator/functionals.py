@@ -88,6 +88,10 @@ class Functionals:
         """Return A values, of shape (n,) or (n, p)."""
         return np.asarray(self.rows @ values)
 
+    def seen(self, K_star: Array) -> Array:
+        """Return covariances (T, N) of points with the functionals, from those (T, n) with f."""
+        return np.ascontiguousarray(self.times(np.ascontiguousarray(K_star.T)).T)
+
     def back(self, values: Array) -> Array:
         """Return A' values, of shape (N,) or (N, p)."""
         return np.asarray(self.rows.T @ values)

@@ -17,13 +17,10 @@ from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.operator.functionals import Functionals
 from qpruntime.inference.operator.solver import LatentKept, LatentPrior, RowsKept
 from qpruntime.inference.posterior import Posterior, solution_of
-from qpruntime.inference.problem import Observed, covariance
+from qpruntime.inference.problem import Observed, check_prior, covariance
 from qpruntime.inference.solution_protocol import common_value, prior_mean
 
 __all__ = ["OperatorSolution", "along", "functionals_prior", "takes_latent_side"]
-
-#: Two covariances count as equal if their posterior means agree to this, relative to their size.
-_SAME = 1e-6
 
 
 @restorable("operator-solution/1")
@@ -96,7 +93,7 @@ class OperatorSolution(DenseSolution):
         self.predict(at, mean)  # checks the arguments
         diagonal = np.asarray(at[1], dtype=float)
         offset = prior_mean(mean, self.usual, (len(K_star),))
-        crossed = np.ascontiguousarray(self.functionals.times(np.ascontiguousarray(K_star.T)).T)
+        crossed = self.functionals.seen(K_star)
         diagonal_and_offset = (np.broadcast_to(a, len(K_star)) for a in (diagonal, offset))
         return MarginalPoints(crossed, *diagonal_and_offset)
 
@@ -142,13 +139,7 @@ class OperatorSolution(DenseSolution):
         posterior_mean = self.functionals.times(
             self.prior + prior_covariance @ self.kept.latent_weights
         )
-        scale = np.abs(self.mean) + np.sqrt(self.variance)
-        gap = np.abs(posterior_mean - self.mean)
-        if not (gap <= _SAME * scale).all():
-            raise InputError(
-                f"K is not the prior covariance of this posterior: with it the posterior mean of "
-                f"observation {int(np.argmax(gap))} would be off by {gap.max():.3g}"
-            )
+        check_prior(posterior_mean, self.mean, np.sqrt(self.variance), "observation")
         return replace(self, K=prior_covariance)
 
     def facts(self) -> dict[str, str | int | float]:

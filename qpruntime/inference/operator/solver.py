@@ -12,7 +12,6 @@ from scipy import sparse
 from scipy.linalg import cho_solve, qr, solve_triangular
 from scipy.linalg.lapack import dpotri
 
-from qpruntime._memory import in_blocks
 from qpruntime._restorable import restorable
 from qpruntime._typing import Array, ArrayLike
 from qpruntime.errors import NumericalError
@@ -21,7 +20,10 @@ from qpruntime.inference.dense.solver import (
     CholeskyFactor,
     DensePullback,
     DenseState,
+    along_change,
+    evidence_slope,
     finite_solution,
+    predict_in_blocks,
 )
 from qpruntime.inference.operator.functionals import FunctionalFeatures, Functionals
 from qpruntime.inference.operator.visit_kernels import visit
@@ -256,32 +258,16 @@ class LatentAlgebra(ABC):
     def predict(self, *new: Array) -> tuple[Array, Array]:
         """Return means and variances at points, given K_star (T, n) and the prior's."""
         K_star, variances, means = new
-
-        def moments(block: slice) -> tuple[Array, Array]:
-            rows = K_star[block]
-            with np.errstate(over="ignore", invalid="ignore"):
-                return rows @ self.latent_weights, self.reduction(rows)
-
-        centre, reduction = in_blocks(moments, len(K_star), self.latent_weights.size)
-        variance = np.maximum(variances - reduction, 0.0)
-        if not (np.isfinite(centre).all() and np.isfinite(variance).all()):
-            raise NumericalError(
-                "a prediction is beyond double precision: K_star does not belong to this "
-                "posterior, or the latent function has to be rescaled"
-            )
-        return centre + means, variance
+        prior = variances, means
+        return predict_in_blocks(K_star, prior, self.latent_weights, self.reduction)
 
     def slope(self) -> Array:
         """Return the derivative of the log evidence by K with the sites fixed, shape (n, n)."""
-        slope = np.outer(self.latent_weights, self.latent_weights)
-        slope -= self.inner()
-        slope *= 0.5
-        return slope
+        return evidence_slope(self.latent_weights, self.inner())
 
     def evidence_gradient(self, change: ArrayLike) -> Array | float:
         """Return the slope of the log evidence for a change of K, (n, n) or (n, n, p)."""
-        gradient = np.tensordot(self.slope(), np.asarray(change), axes=([0, 1], [0, 1]))
-        return float(gradient) if gradient.ndim == 0 else gradient
+        return along_change(self.slope(), np.asarray(change))
 
 
 @restorable("rows-kept/1")
@@ -294,20 +280,17 @@ class RowsKept(LatentAlgebra):
 
     def reduction(self, K_star: Array) -> Array:
         """Return the reduction of variances from covariances with the functionals."""
-        return self.kept.reduction(self._seen(K_star))
+        return self.kept.reduction(self.functionals.seen(K_star))
 
     def reduced(self, K_star: Array) -> Array:
         """Return the reduction of covariances from covariances with the functionals."""
-        return self.kept.reduced(self._seen(K_star))
+        return self.kept.reduced(self.functionals.seen(K_star))
 
     def inner(self) -> Array:
         """Return (K + H^-1)^-1 from the inverse of the functionals' covariance."""
         # The identity is (K + H^-1)^-1 = A' (A K A' + diag(1/tau))^-1 A.
         back = self.functionals.back
         return back(np.ascontiguousarray(back(self.kept.inner()).T))
-
-    def _seen(self, K_star: Array) -> Array:
-        return np.ascontiguousarray(self.functionals.times(np.ascontiguousarray(K_star.T)).T)
 
 
 @restorable("latent-kept/1")

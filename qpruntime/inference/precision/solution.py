@@ -233,12 +233,8 @@ class PrecisionSolution(Solution):
                 "evidence_gradient takes dK here: a change of the precision Q, sparse (K, K), or a "
                 "sequence of them"
             )
-        several = isinstance(change, Sequence)
-        changes = (
-            [as_precision(dQ) for dQ in change]
-            if isinstance(change, Sequence)
-            else [as_precision(change)]
-        )
+        several = change if isinstance(change, Sequence) else None
+        changes = [as_precision(dQ) for dQ in ((change,) if several is None else several)]
         pattern = self.solved.prior.pattern
         slope = slope_of(self.solved)
         indptr, indices = pattern.of_q
@@ -256,7 +252,7 @@ class PrecisionSolution(Solution):
                     "they are zero"
                 )
             slopes.append(0.5 * (float(before.multiply(dQ).sum()) - slope.against(dQ)))
-        return np.array(slopes) if several else slopes[0]
+        return slopes[0] if several is None else np.array(slopes)
 
     def observed(self) -> Observed:
         """Return data and prior covariance of the sites."""

@@ -92,7 +92,7 @@ def of_cavities(
         tau, nu = engine.tau[chosen[block_rows]], engine.nu[chosen[block_rows]]
         block = Block(rows.y[block_rows], None, prior, tau, nu, scale)
         phi, r = state.inducing.features(rows.X[block_rows])
-        mean = (phi @ state.mean.astype(phi.dtype)).astype(float)
+        mean = state.means(phi)
         whitened = divide(phi, state.rounded)
         w = np.einsum("nm,nm->n", whitened, whitened).astype(float)
         return function(block, cavities(block, mean, w, r, rule.power, 1.0))

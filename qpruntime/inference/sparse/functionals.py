@@ -44,8 +44,7 @@ def inputs_along(operator: ArrayLike, X: Array) -> tuple[Functionals, Array]:
         If the operator is not usable, or a row has many entries, or none.
     """
     functionals = Functionals(operator, len(X))
-    rows = functionals.rows if sparse.issparse(functionals.rows) else None
-    rows = sparse.csr_array(functionals.rows) if rows is None else rows.copy()
+    rows = sparse.csr_array(functionals.rows, copy=True)
     rows.sum_duplicates()
     rows.eliminate_zeros()
     entries = np.diff(rows.indptr)

@@ -31,9 +31,9 @@ from qpruntime.inference.sparse.functionals import AlongRows, along
 from qpruntime.inference.sparse.iterate import settle
 from qpruntime.inference.sparse.posterior import (
     SparsePosterior,
-    about_prior,
     checked_rows,
     conclude,
+    moved_by_prior,
 )
 from qpruntime.likelihoods import Likelihood
 from qpruntime.projection.projector import Inference, Projector
@@ -192,7 +192,7 @@ def infer_sparse(
         engine = Engine(checked.rows, checked.rule, kernel, inducing, **options)
         try:
             if not (kept and resume and kept.restore(engine)) and start is not None:
-                engine.sites = about_prior(start, checked.rows)
+                engine.sites = moved_by_prior(start, checked.rows, -1.0)
             ended = settle(engine, limits, kept.offer if kept else None)
             posterior = conclude(engine, ended, checked.prior, limits)
             if operator is not None:

@@ -11,7 +11,7 @@ from scipy.linalg import solve_triangular
 from qpruntime.execution.threads import one_blas_thread
 from qpruntime.inference.fixed_point.convergence import Ended, Limits
 from qpruntime.inference.fixed_point.schedules import Swept, swept_until
-from qpruntime.inference.sites import ImproperPosterior, Sites, without_negative
+from qpruntime.inference.sites import ImproperPosterior, without_negative
 from qpruntime.inference.sparse.engine import HALVINGS, Engine, swept_by
 from qpruntime.inference.sparse.passes import Done, Job, outcome, sweep
 from qpruntime.inference.sparse.rows import divide
@@ -189,11 +189,10 @@ def settle(
             break
     if proper or not free:
         return ended
-    engine.sites = Sites(*without_negative(engine.sites))
     rule = engine.rule
     engine.rule = PowerProjector(rule.projector, rule.power, bounded=True)
     try:
-        engine.sites = engine.sites
+        engine.sites = without_negative(engine.sites)
         _sweeps(engine, limits, 1.0, ended, after)
     finally:
         engine.rule = rule

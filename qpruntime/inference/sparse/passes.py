@@ -299,23 +299,18 @@ def marginals(state: State, part: Part) -> tuple[Array, Array]:
     solved = part.room
     np.copyto(solved, part.phi)
     divide(solved, state.rounded)
-    return _means(state, part), np.einsum("nm,nm->n", solved, solved).astype(float)
+    return state.means(part.phi), np.einsum("nm,nm->n", solved, solved).astype(float)
 
 
 def _marginals(state: State, part: Part) -> tuple[Array, Array]:
     """Return means and variances of g, with cached variances if they are known."""
     if part.known:
         assert part.w is not None
-        return _means(state, part), part.w.copy()
+        return state.means(part.phi), part.w.copy()
     mean, w = marginals(state, part)
     if part.w is not None:
         part.w[:] = w
     return mean, w
-
-
-def _means(state: State, part: Part) -> Array:
-    """Return the means of g."""
-    return np.asarray((part.phi @ state.mean.astype(part.phi.dtype)).astype(float))
 
 
 def _variances_are_known(job: Job) -> None:

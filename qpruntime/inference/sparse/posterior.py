@@ -38,7 +38,6 @@ __all__ = [
     "InducingSolution",
     "SparsePosterior",
     "SparseSolution",
-    "about_prior",
     "checked_rows",
     "conclude",
 ]
@@ -250,14 +249,17 @@ def _scale(scale: ArrayLike | None, n: int) -> Array | None:
     return None if (checked == 1.0).all() else np.array(checked)
 
 
-def about_prior(sites: Sites, rows: ChunkedRows) -> Sites:
-    """Return sites about zero as sites about the prior means of their rows."""
+def moved_by_prior(sites: Sites, rows: ChunkedRows, sign: float) -> Sites:
+    """Return sites about zero as sites about the prior means of their rows if `sign` is -1.
+
+    If it is 1, return sites about the prior means as sites about zero.
+    """
     nu = sites.nu.copy()
     for number in range(rows.chunks):
         block = rows.slice(number)
         prior = rows.others(block)[2]
         if prior is not None:
-            nu[block] -= sites.tau[block] * prior
+            nu[block] += sign * sites.tau[block] * prior
     return Sites(sites.tau, nu)
 
 
@@ -379,13 +381,7 @@ class SparseSolution(InducingSolution):
     def sites(self) -> Sites:
         """Return the sites of f at the rows."""
         engine = self.with_rows
-        tau, nu = engine.sites
-        for number in range(engine.rows.chunks):
-            block = engine.rows.slice(number)
-            prior = engine.rows.others(block)[2]
-            if prior is not None:
-                nu[block] += tau[block] * prior
-        return Sites(tau, nu)
+        return moved_by_prior(engine.sites, engine.rows, 1.0)
 
     def loo(self, rows: NDArray[np.intp] | None) -> Array:
         """Return leave-one-out log densities of selected rows."""

@@ -62,6 +62,10 @@ class State:
         """Sum of the sites' precisions of w, B - I, packed."""
         return packed(self.root @ self.root.T - np.eye(len(self.root)))
 
+    def means(self, phi: Rows) -> Array:
+        """Return the means of phi^T w, shape (n,), for features phi (n, M)."""
+        return np.asarray((phi @ self.mean.astype(phi.dtype)).astype(float))
+
     def relocated(self, h: Array) -> State:
         """Return the state with another h and the same B."""
         return State(self.inducing, self.rule, self.root, h, _solved(self.root, h))
@@ -226,9 +230,8 @@ class PowerProjector:
 
     def __init__(self, projector: Projector, power: float = 1.0, bounded: bool = False) -> None:
         self.projector, self.power = projector.to_power(power), power
-        concave = projector.likelihood.log_concave and projector.method != "wp"
         self.bounded = bounded
-        self.nonnegative = bool(bounded or concave)
+        self.nonnegative = bounded or projector.nonnegative
 
     def __reduce__(self) -> tuple[object, ...]:
         return PowerProjector, (self.projector, self.power, self.bounded)

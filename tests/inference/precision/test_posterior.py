@@ -14,7 +14,7 @@ from qpruntime import ConvergenceWarning, NumericalError, infer, infer_precision
 from qpruntime.inference.posterior import solution_of
 from qpruntime.inference.precision.cholesky import Pattern
 from qpruntime.inference.precision.corrections import quantile_shifts, third_and_fourth
-from qpruntime.inference.precision.posterior import profiles_unless_normal
+from qpruntime.inference.precision.profile import profiles_unless_normal
 from tests.tools.cases import every_case, refuses
 from tests.tools.precision_cases import (
     CASES,
