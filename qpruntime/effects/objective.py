@@ -143,7 +143,7 @@ class EffectsObjective:
 
     @property
     def scaled(self) -> list[bool]:
-        """Which entries of theta are logarithms of numbers in the unit of y."""
+        """True for each entry of theta that is the logarithm of a number in the unit of y."""
         return [name.split(" ")[1:2] in (["sd"], ["scale"]) for name in self.parameters]
 
     def with_row(self, row: sparse.csr_array, y: float, offset: float) -> EffectsObjective:

@@ -152,7 +152,7 @@ def _selected_mean(
         return None
     target = target_of()
     assert data.groups is not None
-    # Without an estimator the fit is as it would be if none had been tried.
+    # If no estimator is taken, the fit is as if none had been tried.
     rng = copy.deepcopy(rng)
     seed = int(rng.integers(2**31))
     X = data.inputs.in_memory().X

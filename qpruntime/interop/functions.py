@@ -115,7 +115,7 @@ class LikelihoodFunctions:
 
     @property
     def table(self) -> Table | None:
-        """Where sigma* is looked up; None if it is integrated."""
+        """The table that sigma* is looked up in; None if it is integrated."""
         return self._qp.table
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a posterior of classes keeps: settled sites and the algebra of predictions."""
+"""Solution of the engine of classes: settled sites and the algebra of predictions."""
 
 from __future__ import annotations
 
