@@ -64,39 +64,6 @@ def plain(values: T) -> T:
     return tuple([plain(value) if isinstance(value, tuple) else value for value in values])  # type: ignore[return-value]
 
 
-def kernel(function: Callable[..., R]) -> Callable[..., R]:
-    """Compile lazily, cached on disk, without the GIL, with IEEE division and no reassociation."""
-    return _compiled(function)
-
-
-def contracted(function: Callable[..., R]) -> Callable[..., R]:
-    """Compile as `kernel`, fusing multiply and add: a third faster for long sums of products."""
-    return _compiled(function, fastmath={"contract"})
-
-
-def summed(function: Callable[..., R]) -> Callable[..., R]:
-    """Compile as `contracted`, adding in any order, as BLAS does: sums in vector registers."""
-    return _compiled(function, fastmath={"contract", "reassoc", "nsz"})
-
-
-def inlined(function: Callable[..., R]) -> Callable[..., R]:
-    """Compile as `kernel`, copied by LLVM into its callers, as handing over arrays can be slow."""
-    return _compiled(function, forceinline=True)
-
-
-def contracted_inlined(function: Callable[..., R]) -> Callable[..., R]:
-    """Compile as `contracted`, copied by LLVM into its callers."""
-    return _compiled(function, fastmath={"contract"}, forceinline=True)
-
-
-def inlined_by_numba(function: Callable[..., R]) -> Callable[..., R]:
-    """Compile as `contracted`, inlined before types are known and so lowered in each caller.
-
-    It saves counting references to arrays in tuples: 15 % of corrected marginals.
-    """
-    return _compiled(function, fastmath={"contract"}, inline="always")
-
-
 #: True if kernels call each other by `_Inner`, which uses private interfaces of numba and so needs
 #: a release that it was tested with. With other releases the first call takes a quarter longer.
 _LINKED = not INTERPRETED and numba.__version__.startswith("0.68.")
@@ -156,23 +123,48 @@ class _Compiler(Compiler):
         return [lean]
 
 
-def _compiled(function: Callable[..., R], **given: object) -> Callable[..., R]:
+def _decorator(**given: object) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Return a decorator that compiles lazily, cached on disk, without the GIL.
+
+    Divisions are IEEE's, and sums keep their order; `given` are further options of numba.
+    """
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", **given}
     if _LINKED:
         options |= {"pipeline_class": _Compiler, "no_cfunc_wrapper": True}
-    try:
-        dispatcher = numba.njit(cache=True, **options)(function)
-        _key_by_contents(dispatcher, function.__module__)
-    except RuntimeError:
-        # Nowhere to keep a cache: compile in every process rather than not at all.
-        if function.__module__.split(".")[0] == "qpruntime":
-            _folders[function.__module__] = None
-        dispatcher = numba.njit(**options)(function)
-    if _LINKED:
-        dispatcher.inner = inner = _Inner(dispatcher)
-        dispatcher.get_call_template = inner.get_call_template
-        dispatcher.get_overload = inner.get_overload
-    return cast("Callable[..., R]", dispatcher)  # numba has no types
+
+    def compiled(function: Callable[..., R]) -> Callable[..., R]:
+        """Return the dispatcher of a function."""
+        module: str = function.__module__
+        try:
+            dispatcher = numba.njit(cache=True, **options)(function)
+            _key_by_contents(dispatcher, module)
+        except RuntimeError:
+            # Nowhere to keep a cache: compile in every process rather than not at all.
+            if module.split(".")[0] == "qpruntime":
+                _folders[module] = None
+            dispatcher = numba.njit(**options)(function)
+        if _LINKED:
+            dispatcher.inner = inner = _Inner(dispatcher)
+            dispatcher.get_call_template = inner.get_call_template
+            dispatcher.get_overload = inner.get_overload
+        return cast("Callable[..., R]", dispatcher)  # numba has no types
+
+    return compiled
+
+
+#: Compile with the options that all kernels have.
+kernel = _decorator()
+#: Compile as `kernel`, fusing multiply and add: a third faster for long sums of products.
+contracted = _decorator(fastmath={"contract"})
+#: Compile as `contracted`, adding in any order, as BLAS does: sums in vector registers.
+summed = _decorator(fastmath={"contract", "reassoc", "nsz"})
+#: Compile as `kernel`, copied by LLVM into its callers, as handing over arrays can be slow.
+inlined = _decorator(forceinline=True)
+#: Compile as `contracted`, copied by LLVM into its callers.
+contracted_inlined = _decorator(fastmath={"contract"}, forceinline=True)
+#: Compile as `contracted`, inlined before types are known and so lowered in each caller. It saves
+#: counting references to arrays in tuples: 15 % of corrected marginals.
+inlined_by_numba = _decorator(fastmath={"contract"}, inline="always")
 
 
 def shared(dispatcher: Callable[..., R]) -> Callable[..., R]:
