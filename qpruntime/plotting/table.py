@@ -16,7 +16,7 @@ from qpruntime.plotting._style import Display, axes_of
 from qpruntime.plotting.function import ends
 from qpruntime.projection.open import open_table
 from qpruntime.projection.projector import project_arrays
-from qpruntime.projection.table import Table, domain, outcome_of
+from qpruntime.projection.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.colorbar import Colorbar
     from matplotlib.contour import QuadContourSet
 
-__all__ = ["RatioDisplay"]
+__all__ = ["RatioDisplay", "domain", "outcome_of"]
 
 # Steps of the lines, the first that gives five or more.
 _STEPS = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002)
@@ -177,3 +177,45 @@ class RatioDisplay(Display):
             title=f"{self.likelihood}, y = {self.outcome:g}",
         )
         return self.keep(ax)
+
+
+# --- Slabs and ranges for plots
+
+
+def outcome_of(table: Table, outcome: float | None) -> float:
+    """Return the observation for a plot, by default 1 or the first one of the table.
+
+    Raises
+    ------
+    InputError
+        If the likelihood does not allow it, or a grid does not have it.
+    """
+    known = table.metadata.outcomes
+    if outcome is None:
+        outcome = 1.0 if known[0] <= 1.0 <= known[-1] else known[0]
+    y = float(table.likelihood.validate([outcome])[0])
+    grid = table.metadata.kind == "grid" and not table.likelihood.mirror
+    if grid and not known[0] <= y <= known[-1]:
+        raise InputError(f"the table holds y = {known[0]:g} to {known[-1]:g}, got {y:g}")
+    return y
+
+
+def domain(table: Table, y: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the ends of mu and log10 sigma of a table, or default ends."""
+    if table.metadata.kind == "compact":
+        return (-10.0, 10.0), (-2.0, 2.0)
+    mu, log10_sigma = table.metadata.axes[:2]
+    low, high = mu.start, mu.stop
+    if table.metadata.kind == "surfaces":
+        mode = table.metadata.traits["mode"]
+        if mode == "location":
+            low, high = low + y, high + y
+        elif mode == "mirror" and y < 0.0:
+            low, high = -high, -low
+        # The inverse of 10^x need not be exact.
+        slack = 1e-9
+        return (low + slack * abs(low), high - slack * abs(high)), (
+            log10_sigma.start + slack,
+            log10_sigma.stop - slack,
+        )
+    return (low, high), (log10_sigma.start, log10_sigma.stop)

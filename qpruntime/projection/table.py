@@ -30,7 +30,7 @@ from qpruntime.projection.site_kernel import (
 )
 from qpruntime.table_format.metadata import Axis, Metadata
 
-__all__ = ["OUTSIDE", "Outside", "Table", "domain", "outcome_of"]
+__all__ = ["OUTSIDE", "Outside", "Table"]
 
 #: Result of a lookup outside the grid: sigma_EP as in the paper, the quadrature's sigma*, or an
 #: error if the likelihood of a table of surfaces has no code.
@@ -262,45 +262,3 @@ class Table:
 def _numbers(axis: Axis) -> list[float]:
     """Return start, stop and cells per unit."""
     return [axis.start, axis.stop, (axis.size - 1) / (axis.stop - axis.start)]
-
-
-# --- Slabs and ranges for plots
-
-
-def outcome_of(table: Table, outcome: float | None) -> float:
-    """Return the observation for a plot, by default 1 or the first one of the table.
-
-    Raises
-    ------
-    InputError
-        If the likelihood does not allow it, or a grid does not have it.
-    """
-    known = table.metadata.outcomes
-    if outcome is None:
-        outcome = 1.0 if known[0] <= 1.0 <= known[-1] else known[0]
-    y = float(table.likelihood.validate([outcome])[0])
-    grid = table.metadata.kind == "grid" and not table.likelihood.mirror
-    if grid and not known[0] <= y <= known[-1]:
-        raise InputError(f"the table holds y = {known[0]:g} to {known[-1]:g}, got {y:g}")
-    return y
-
-
-def domain(table: Table, y: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the ends of mu and log10 sigma of a table, or default ends."""
-    if table.metadata.kind == "compact":
-        return (-10.0, 10.0), (-2.0, 2.0)
-    mu, log10_sigma = table.metadata.axes[:2]
-    low, high = mu.start, mu.stop
-    if table.metadata.kind == "surfaces":
-        mode = table.metadata.traits["mode"]
-        if mode == "location":
-            low, high = low + y, high + y
-        elif mode == "mirror" and y < 0.0:
-            low, high = -high, -low
-        # The inverse of 10^x need not be exact.
-        slack = 1e-9
-        return (low + slack * abs(low), high - slack * abs(high)), (
-            log10_sigma.start + slack,
-            log10_sigma.stop - slack,
-        )
-    return (low, high), (log10_sigma.start, log10_sigma.stop)

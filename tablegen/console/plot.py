@@ -15,10 +15,10 @@ from qpruntime._formatting import install_hint
 from qpruntime._typing import Array
 from qpruntime._validation import path_of
 from qpruntime.errors import InputError, TableError
-from qpruntime.plotting.table import RatioDisplay
+from qpruntime.plotting.table import RatioDisplay, domain, outcome_of
 from qpruntime.projection.open import open_table
 from qpruntime.projection.projector import project_arrays
-from qpruntime.projection.table import Table, domain, outcome_of
+from qpruntime.projection.table import Table
 from qpruntime.table_format.metadata import Axis
 from tablegen.files.target import replaced, resolve
 

@@ -375,6 +375,5 @@ class LatentPullback(DensePullback):
         # The variances are v_i = a' S a with S = (K^-1 + H)^-1, and dS = (I + K H)^-1 dK (I + H
         # K)^-1.
         rows, H = self._rows, self._rows.precision(self._tau)
-        whole = (np.eye(len(H)) + self._K @ H).T
-        across: Array = np.linalg.solve(whole, rows.back(np.eye(rows.n))).astype(float, copy=False)
-        return across, rows.back(self._weights)
+        across = np.linalg.solve((np.eye(len(H)) + self._K @ H).T, rows.back(np.eye(rows.n)))
+        return np.asarray(across, dtype=float), rows.back(self._weights)
