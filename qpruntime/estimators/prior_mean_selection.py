@@ -271,7 +271,7 @@ class _Comparison:
         ]
         self._plain, choice = train(few_rows, search, rng)
         self._X = X if choice is None or choice.warp is None else choice.warp(X)
-        # Of the processes alone; inferred for the first fold.
+        # Log densities of the processes alone, which are inferred for the first fold.
         self._alone: _Densities | None = None
 
     @cached_property

@@ -84,6 +84,18 @@ def objective(terms, family, offset, tol=1e-10):
     return EffectsObjective(assembly, A, y, np.full(40, offset), None, own, tol)
 
 
+def test_names_of_columns_may_hold_any_words():
+    columns = {"g": np.arange(40) % 5, "x: log sd": np.arange(40.0)}
+    model = EffectsModel([Groups("g", slope="x: log sd")], "gaussian", integrate="mode")
+    own = model.fit(columns, np.cos(np.arange(40.0))).state_.objective()
+    assert dict(zip(own.parameters, own.scaled, strict=True)) == {
+        "log sd intercept": True,
+        "log sd x: log sd": True,
+        "atanh x: log sd, intercept": False,
+        "log scale": True,
+    }
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_reference_values(name):
     """Evidence, its slopes and the coefficients, as dense algebra and differences have found."""

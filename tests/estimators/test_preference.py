@@ -9,12 +9,13 @@ from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 import qpruntime
-from qpruntime import GPPreference, InputError, infer
+from qpruntime import GPPreference, InputError, Search, infer
 from qpruntime.kernels import On, Same
 from tests.tools.cases import every_case, refuses
 from tests.tools.oracle import unit_normal
 
 FIXED = ConstantKernel(1.7, "fixed")
+PRIORS = Search(priors={"length_scale": ("log-normal", 1.0, 1.0)})
 GAMES = np.array([[0, 1], [1, 2], [2, 0], [0, 3], [3, 1], [0, 1], [4, 0], [2, 4], [1, 4]])
 
 
@@ -214,6 +215,7 @@ def test_what_is_refused(arguments, said):
         (lambda m: m.rank_proba(n_samples=0), "n_samples"),
         (lambda m: clone(m).set_params(method="vb").fit(None, [["a", "b"]]), "method"),
         (lambda m: clone(m).set_params(kernel="auto").fit(None, [["a", "b"]]), "kernel"),
+        (lambda m: clone(m).set_params(kernel=None, optimize=PRIORS).fit(None, GAMES), "priors"),
         (lambda m: m.fit(None, [["a", "b"]], scores=[2.0]), "scores"),
         (lambda m: m.fit(None, [["a", "b"]], times=[np.nan]), "times"),
         (lambda m: m.fit(None, [["a", "b"]], times=[1.0, 2.0]), "times"),

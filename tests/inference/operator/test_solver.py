@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.linalg import solve
 
 import qpruntime
-from qpruntime import infer
+from qpruntime import NumericalError, infer
 from qpruntime.inference.dense.solver import DensePrior
 from qpruntime.inference.fixed_point.convergence import Limits
 from qpruntime.inference.fixed_point.iterate import settle
@@ -238,3 +238,5 @@ def test_words():
     assert post.summary()["latent"] == 12
     refuses(r"shape \(T, 12\)", post.predict, np.ones((1, 40)), np.ones(1))
     refuses("dK of the latent values", post.evidence_gradient, np.ones((40, 40)))
+    with pytest.raises(NumericalError, match="rescale dK"):
+        infer(1e-9 * K, y, operator=A).evidence_gradient(1e308 * np.eye(12))
